@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counted byte buffers: one frame, many readers. A received frame is held by
+ * every slice packet inside it; an encoded reply goes to every worker.
+ */
+#ifndef TS_BASE_BUFFER_H
+#define TS_BASE_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef struct ts_buffer {
+    uint8_t *data;
+    size_t len;      /* bytes in use */
+    size_t capacity; /* bytes allocated */
+    int references;  /* atomic; do not touch */
+} ts_buffer;
+
+/* A new buffer with room for `capacity` bytes, len 0, one reference. Returns TERSE_ENOMEM. Thread: any. */
+terse_status ts_buffer_create(size_t capacity, ts_buffer **out) TERSE_NODISCARD;
+/* One more reference. Thread: any. Returns: buffer. */
+ts_buffer *ts_buffer_ref(ts_buffer *buffer);
+/* One reference less; the last one frees. NULL is fine. Thread: any. */
+void ts_buffer_unref(ts_buffer *buffer);
+/* Room for `more` bytes behind len; only while nobody else holds it. Returns TERSE_ENOMEM. */
+terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/base/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"scalar", "neon", "avx2", "avx512"};
+
+const char *ts_simd_name(ts_simd level) { return names[level]; }
+
+terse_status ts_simd_parse(const char *name, ts_simd *level) {
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *level = (ts_simd)i;
+            return TERSE_OK;
+        }
+    }
+    return TERSE_EINVAL;
+}
+
+int ts_cpu_supports(ts_simd level) {
+    switch (level) {
+    case TS_SIMD_SCALAR: return 1;
+#if defined(__x86_64__)
+    case TS_SIMD_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    case TS_SIMD_AVX512:
+        return ts_cpu_supports(TS_SIMD_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq");
+    case TS_SIMD_NEON: return 0;
+#elif defined(__aarch64__)
+    case TS_SIMD_NEON: return 1;
+    case TS_SIMD_AVX2:
+    case TS_SIMD_AVX512: return 0;
+#else
+    default: return 0;
+#endif
+    }
+    return 0;
+}
+
+ts_simd ts_cpu_simd(void) {
+    ts_simd wanted = TS_SIMD_AVX512;
+    const char *text = getenv("TERSE_SIMD");
+    if (text && ts_simd_parse(text, &wanted) != TERSE_OK) wanted = TS_SIMD_AVX512;
+    for (int level = (int)wanted; level > TS_SIMD_SCALAR; level--) {
+        if (ts_cpu_supports((ts_simd)level)) return (ts_simd)level;
+    }
+    return TS_SIMD_SCALAR;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which vector instructions the kernels may use. */
+#ifndef TS_BASE_CPU_H
+#define TS_BASE_CPU_H
+
+#include "common/base/status.h"
+
+typedef enum {
+    TS_SIMD_SCALAR = 0, /* the plain C reference */
+    TS_SIMD_NEON = 1,
+    TS_SIMD_AVX2 = 2,
+    TS_SIMD_AVX512 = 3
+} ts_simd;
+
+/* The best level of this CPU, unless TERSE_SIMD=scalar|neon|avx2|avx512 in the environment lowers it. */
+ts_simd ts_cpu_simd(void);
+
+/* Whether this CPU runs kernels of that level. */
+int ts_cpu_supports(ts_simd level);
+
+const char *ts_simd_name(ts_simd level);
+terse_status ts_simd_parse(const char *name, ts_simd *level) TERSE_NODISCARD;
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log: logfmt lines on standard error (or another sink), with levels.
+ *   ts_log(TS_LOG_WARN, "server", "peer dropped", "peer=%u reason=%s", peer, reason);
+ */
+#ifndef TS_BASE_LOG_H
+#define TS_BASE_LOG_H
+
+#include <stdio.h>
+
+#include "common/base/status.h"
+
+typedef enum { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
+
+/* Writes one line: level, who, message, then key=value pairs from `format` (may be ""). Thread: any. */
+void ts_log(ts_log_level level, const char *who, const char *message, const char *format, ...)
+    TERSE_PRINTF(4, 5);
+
+/* Lines above this level are dropped; the default is TS_LOG_INFO. Thread: before others start. */
+void ts_log_set_level(ts_log_level level);
+ts_log_level ts_log_get_level(void);
+/* A short name put into every line, as "server0"; copied. Thread: before others start. */
+void ts_log_set_name(const char *name);
+/* Another stream than stderr; [borrow]. Tests. */
+void ts_log_set_stream(FILE *stream);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory: checked sizes, cache-line alignment, and one place where tests make
+ * allocations fail in turn.
+ */
+#ifndef TS_BASE_MEM_H
+#define TS_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+#define TS_CACHE_LINE 64
+
+/* Zeroed memory for count × size bytes. Returns NULL on overflow or when there is none. */
+void *ts_mem_calloc(size_t count, size_t size);
+
+/* Grows or creates; NULL on overflow or when there is none (the old block stays valid). */
+void *ts_mem_realloc(void *block, size_t count, size_t size);
+
+/* Zeroed and aligned to TS_CACHE_LINE, for tensors; free with ts_mem_free. */
+void *ts_mem_aligned(size_t count, size_t size);
+
+/* A copy of a string, or NULL. */
+char *ts_mem_strdup(const char *text);
+
+/* Freeing NULL is fine. */
+void ts_mem_free(void *block);
+
+/* a × b and a + b with overflow told, outputs untouched on overflow. */
+bool ts_mem_mul(size_t a, size_t b, size_t *product);
+bool ts_mem_add(size_t a, size_t b, size_t *sum);
+
+/*
+ * Tests only: let `countdown` further allocations of this thread succeed, then fail one.
+ * A negative countdown switches the failing off. Thread: the calling thread's allocations.
+ */
+void ts_mem_fail_after(int64_t countdown);
+
+#endif

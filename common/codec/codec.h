@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The codec layer's front: pipelines, encoders, decoding. Pure: no MPI, no
+ * libuv, no clock; every result is a function of its arguments.
+ *
+ * A *tensor* of n elements is cut into *slices* of slice_elems (the last may be
+ * shorter). Selection and scales look at the whole tensor, packing works slice
+ * by slice, and the *packet* of a slice is what travels.
+ *
+ * Shapes: n = elements of the tensor, k = values sent, all float32.
+ */
+#ifndef TS_CODEC_H
+#define TS_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/codec/pipeline.h"
+
+/* The worker number that stands for the server (downlink). */
+#define TS_CODEC_SERVER 0xFFFFFFFFu
+
+typedef enum { TS_PUSH = 0, TS_PULL = 1 } ts_direction;
+
+/* What to do with NaN and infinity in a gradient. They never enter the residual. */
+typedef enum {
+    TS_NONFINITE_ERROR, /* one sweep: finite elements enter the residual, the others do not; nothing is selected or sent */
+    TS_NONFINITE_SKIP,  /* a sweep of its own first: the whole tensor's gradient is left out of this step, and counted */
+    TS_NONFINITE_ZERO   /* one sweep: the offending elements count as 0, and are counted */
+} ts_nonfinite;
+
+/* What a tensor (or, on the downlink, one slice of it) is to the codec. Both ends build the same. */
+typedef struct {
+    const ts_pipeline *pipeline; /* [borrow] */
+    size_t n;                    /* elements */
+    size_t slice_elems;          /* > 0 */
+    size_t origin;               /* element of the whole tensor at which this piece begins (keys of randomness) */
+    const int64_t *shape;        /* [borrow] ndim extents of the whole tensor; may be NULL when ndim is 0 */
+    unsigned ndim;
+    uint64_t seed;
+    uint32_t tensor;             /* stable id */
+    uint32_t worker;             /* or TS_CODEC_SERVER */
+    ts_direction direction;
+} ts_codec_spec;
+
+uint32_t ts_codec_slices(const ts_codec_spec *spec);                       /* 0 for an empty tensor */
+size_t ts_codec_slice_first(const ts_codec_spec *spec, uint32_t slice);    /* first element */
+size_t ts_codec_slice_elems(const ts_codec_spec *spec, uint32_t slice);    /* elements in it */
+
+/* Working memory of one thread: grows to the largest tensor it has seen, then allocates no more. */
+typedef struct ts_scratch ts_scratch;
+terse_status ts_scratch_create(ts_scratch **out) TERSE_NODISCARD; /* TERSE_ENOMEM */
+void ts_scratch_destroy(ts_scratch *scratch);                     /* NULL is fine */
+size_t ts_scratch_bytes(const ts_scratch *scratch);
+
+/* What stays between the steps of one tensor in one direction besides the residual (threshold guess …). */
+typedef struct ts_encoder ts_encoder;
+/* spec: copied, what it points to is borrowed until destroy. Returns TERSE_EINVAL, TERSE_ENOMEM. */
+terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) TERSE_NODISCARD;
+void ts_encoder_destroy(ts_encoder *encoder);
+
+/*
+ * One step's input. The sweep computes, per element i, in float32 and in this order:
+ *   g  = gradient[i] * gradient_scale + weight_decay * params[i]      (terms that are absent are skipped)
+ *   u  = velocity[i] = momentum * velocity[i] + g ;  v = nesterov ? g + momentum * u : u     (without velocity: v = g)
+ *   residual[i] = residual[i] + v
+ * |residual| and |velocity| below FLT_MIN are flushed to +0. Then the pipeline takes from the residual what it
+ * sends: residual[i] -= decoded(i), and velocity[i] = 0 where i was selected (momentum factor masking, Lin et al. 2018).
+ */
+typedef struct {
+    const float *gradient; /* [borrow] n; NULL adds nothing (encode what the residual holds) */
+    float gradient_scale;  /* 1 for none */
+    float *residual;       /* [borrow] n, in and out */
+    float *velocity;       /* [borrow] n, in and out; NULL without momentum correction */
+    float momentum;
+    bool nesterov;
+    bool masking;          /* zero the velocity at selected elements */
+    const float *params;   /* [borrow] n; NULL without weight decay */
+    float weight_decay;
+    uint64_t step;
+    double ratio;          /* > 0 replaces the selector's ratio this step (warm-up); 0 keeps it */
+    ts_nonfinite nonfinite;
+} ts_encode_input;
+
+typedef struct {
+    size_t selected;          /* values that will be sent (n without a selector) */
+    size_t nonfinite_count;
+    size_t nonfinite_first;   /* index of the first, when count > 0 */
+} ts_encode_report;
+
+/*
+ * Takes in one step and selects. Every slice must then be encoded exactly once, with the same scratch, which
+ * nobody else uses until the last slice is out; the input's pointers stay borrowed until then.
+ * report: [out] may be NULL. Filled on TERSE_OK and TERSE_ENONFINITE.
+ * Returns: TERSE_OK; TERSE_ENONFINITE (policy ERROR; no slice may be encoded; a later begin without a gradient goes
+ * on from what entered); TERSE_ENOMEM (nothing was changed).
+ */
+terse_status ts_encoder_begin(ts_encoder *encoder, ts_scratch *scratch, const ts_encode_input *input,
+                              ts_encode_report *report) TERSE_NODISCARD;
+/* Bytes that no packet of this slice exceeds, after begin. */
+size_t ts_encoder_bound(const ts_encoder *encoder, const ts_scratch *scratch, uint32_t slice);
+/* Writes the packet of one slice. Returns TERSE_OK or TERSE_ENOSPACE (capacity below the bound; nothing changed). */
+terse_status ts_encoder_slice(ts_encoder *encoder, ts_scratch *scratch, uint32_t slice, uint8_t *out, size_t capacity,
+                              size_t *len) TERSE_NODISCARD;
+
+/* What a stateful pipeline (`delta`) remembers of one sender at the receiver; NULL for all others. */
+typedef struct ts_decode_state ts_decode_state;
+
+/* A packet taken apart: for sparse pipelines the changed elements, else every element. Lives in the scratch. */
+typedef struct {
+    bool dense;          /* index is NULL, value has the slice's n elements */
+    size_t count;
+    const uint32_t *index; /* ascending, relative to the slice */
+    const float *value;
+} ts_decoded;
+
+/*
+ * Decodes and checks a packet from outside.
+ * spec: the sender's (worker = who sent it). out: [out] valid until the scratch is used again.
+ * Returns: TERSE_OK; TERSE_ECORRUPT (any packet that no encoder of this spec can have written); TERSE_ENOMEM.
+ */
+terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                       uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) TERSE_NODISCARD;
+/* accumulator[i] += decoded(i) for one slice of n elements; untouched on failure. Same codes as ts_decode. */
+terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                           uint64_t step, const uint8_t *packet, size_t len, float *accumulator) TERSE_NODISCARD;
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration: YAML by schema (libcyaml), overridden by --set a.b=c,
+ * checked before MPI starts. Every refusal names file, line, key, value and
+ * what is allowed. The schema's table is the one source of keys, defaults,
+ * ranges and docs (configs/README.md is generated from it).
+ */
+#ifndef TS_CONFIG_H
+#define TS_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/status.h"
+#include "common/codec/pipeline.h"
+#include "common/contract/contract.h"
+
+typedef enum { TS_OPTIMIZER_NONE, TS_OPTIMIZER_SGD } ts_optimizer_name; /* append */
+typedef enum { TS_SCHEDULE_CONSTANT, TS_SCHEDULE_STEP, TS_SCHEDULE_COSINE } ts_schedule_name;
+
+/* First match wins: every condition that is given must hold. */
+typedef struct {
+    char *match;          /* glob on the tensor name, or NULL */
+    uint64_t min_elems;   /* 0 for none */
+    uint64_t max_elems;   /* elements <= this; 0 for none */
+    uint32_t min_rank;    /* number of extents >= this; 0 for none */
+    uint32_t max_rank;    /* <= this; 0 for none */
+    char *pipeline;
+    ts_pipeline parsed;
+} ts_config_rule;
+
+typedef struct {
+    char *default_pipeline;   /* "default" in YAML */
+    ts_pipeline parsed;
+    ts_config_rule *rules;
+    unsigned rules_count;
+} ts_config_policy;
+
+typedef struct {
+    struct {
+        char *model;          /* softmax | mlp | cnn | synthetic, or the plug-in's name */
+        char *data;           /* fashion-mnist | none */
+        char *data_dir;       /* where the .gz files are */
+        char *shapes;         /* synthetic: file with one "name extent extent …" a line, relative to the config file */
+        uint32_t epochs;
+        uint32_t batch;       /* per worker */
+        uint64_t seed;
+        uint64_t max_steps;   /* 0: as many as the epochs give */
+        uint32_t threads;     /* of OpenBLAS, a worker */
+    } training;
+    struct {
+        char *plugin;         /* path of a model's .so, or NULL */
+    } worker;
+    struct {
+        uint64_t slice_elems;
+        uint32_t replicas;    /* 0 in this version */
+        uint32_t history;     /* packets of each slice kept for workers that are behind */
+    } servers;
+    struct {
+        ts_mode mode;
+        uint32_t staleness;
+        double deadline_s;
+    } consistency;
+    struct {
+        ts_optimizer_name name;
+        double lr, momentum, weight_decay;
+        bool nesterov;
+        struct {
+            ts_schedule_name name;
+            uint64_t warmup_steps;  /* linear from 0 to lr */
+            uint64_t every_steps;   /* step: multiply by gamma each so many steps */
+            double gamma;
+            double min_lr;          /* cosine: where it ends */
+        } schedule;
+    } optimizer;
+    struct {
+        bool enabled;
+        double momentum_correction; /* 0: off */
+        bool masking;
+        double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */
+        ts_nonfinite nonfinite;     /* error | skip | zero */
+        struct {
+            uint64_t steps;         /* 0: none */
+            double from;            /* ratio at step 0, exponentially down to each pipeline's own */
+        } warmup;
+    } error_feedback;
+    ts_config_policy push, pull;
+    struct {
+        uint64_t frame_bytes;       /* largest frame */
+        uint64_t window_bytes;      /* credits a peer */
+        uint64_t tensors;           /* largest number of tensors */
+    } limits;
+    struct {
+        char *dir;
+        uint64_t every_steps;
+        uint32_t keep;
+    } checkpoint;                   /* accepted, warned about: not in this version */
+    struct {
+        char *listen;
+    } http;                         /* accepted, warned about: not in this version */
+    struct {
+        char *level;                /* error | warn | info | debug */
+    } log;
+} ts_config;
+
+/*
+ * Loads and checks a file.
+ * path: the YAML file. overrides: "a.b=c" strings, applied in order. out: [own], ts_config_free.
+ * error: [out] "file:line: what is wrong, what is allowed" (or "--set a.b=c: …").
+ * Returns TERSE_OK, TERSE_ECONFIG, TERSE_EIO, TERSE_ENOMEM.
+ */
+terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                            ts_error *error) TERSE_NODISCARD;
+void ts_config_free(ts_config *config);
+
+/* Calls say(context, text) for everything accepted but worth telling ("http: not in this version, ignored"). */
+void ts_config_notes(const ts_config *config, void (*say)(void *context, const char *text), void *context);
+
+/* The pipeline of a tensor by the policy's rules. Returns: [borrow] from the config. */
+const ts_pipeline *ts_config_pipeline(const ts_config_policy *policy, const char *tensor, const int64_t *shape,
+                                      unsigned ndim);
+
+/* Whether momentum and weight decay of this tensor are the worker's: momentum correction is on, the optimizer is sgd
+ * and its push pipeline is sparse. */
+bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);
+
+/* Canonical text of hyper-parameters, for the contract. text: [out] of `capacity` bytes. */
+void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity);
+void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity);
+
+/* Learning rate at a version. total_steps: 0 when unknown (cosine then stays constant). Pure. */
+double ts_config_lr(const ts_config *config, uint64_t step, uint64_t total_steps);
+/* The selector's ratio at a step of the warm-up, or 0 to keep the pipeline's. Pure. */
+double ts_config_warmup_ratio(const ts_config *config, const ts_pipeline *pipeline, uint64_t step);
+
+/* configs/README.md, from the schema. */
+terse_status ts_config_write_docs(FILE *out) TERSE_NODISCARD;
+
+/* What every program's command line shares: CONFIG, --set, --help, --version, --log. */
+typedef struct {
+    const char *config;
+    const char *overrides[64];
+    unsigned override_count;
+    bool help, version;
+} ts_command_line;
+
+/*
+ * Takes the shared options out of argv; what it does not know stays in order (argc, argv updated).
+ * Returns TERSE_OK or TERSE_EINVAL with a sentence.
+ */
+terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, ts_error *error) TERSE_NODISCARD;
+
+/* Exit codes of all programs; documented in README, stable. */
+enum { TS_EXIT_OK = 0, TS_EXIT_FAILED = 1, TS_EXIT_CONFIG = 2, TS_EXIT_PEER = 3, TS_EXIT_DEADLINE = 4 };
+#define TS_VERSION "0.1.0"
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract: what workers and servers must agree on before step 0 (tensors,
+ * pipelines, slices, hyper-parameters), its digest, and who owns which slice.
+ * Slices depend on the tensors and slice_elems alone, never on the number of
+ * servers. Global slice ids count through the tensors in declaration order.
+ */
+#ifndef TS_CONTRACT_H
+#define TS_CONTRACT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+#include "common/codec/codec.h"
+
+#define TS_DIGEST_BYTES 16
+#define TS_TENSOR_DIMS 8
+
+typedef struct {
+    char *name;
+    int64_t shape[TS_TENSOR_DIMS];
+    unsigned ndim;
+    size_t n;
+    ts_pipeline push, pull;
+    bool worker_momentum;
+    uint32_t first_slice, slices;
+} ts_tensor;
+
+typedef struct {
+    uint32_t tensor;
+    size_t first, n;   /* elements of its tensor */
+    uint32_t server;   /* owner */
+    uint32_t local;    /* its number among the owner's slices */
+} ts_slice;
+
+typedef enum { TS_MODE_BSP = 0, TS_MODE_SSP = 1, TS_MODE_ASP = 2 } ts_mode;
+
+/* All members are plain values; strings are owned. */
+typedef struct {
+    ts_tensor *tensors;
+    uint32_t tensor_count;
+    ts_slice *slices;
+    uint32_t slice_count;
+    uint32_t *server_slices; /* slices of each server (servers entries) */
+    uint32_t servers;
+    size_t slice_elems;
+    uint64_t seed;
+    ts_mode mode;
+    uint32_t staleness;
+    char *optimizer;         /* canonical "name=sgd lr=0.05 …" */
+    char *feedback;
+    uint64_t total_steps;
+    uint8_t digest[TS_DIGEST_BYTES];
+} ts_contract;
+
+typedef struct {
+    size_t slice_elems;
+    uint64_t seed;
+    ts_mode mode;
+    uint32_t staleness;
+    const char *optimizer, *feedback; /* copied */
+    uint64_t total_steps;
+} ts_contract_options;
+
+terse_status ts_contract_create(const ts_contract_options *options, ts_contract **out) TERSE_NODISCARD;
+void ts_contract_destroy(ts_contract *contract);
+/* Returns TERSE_EINVAL (empty or repeated name, zero extent, too many dims: error says), TERSE_ELIMIT, TERSE_ENOMEM. */
+terse_status ts_contract_add(ts_contract *contract, const char *name, const int64_t *shape, unsigned ndim,
+                             const ts_pipeline *push, const ts_pipeline *pull, bool worker_momentum, uint32_t *id,
+                             ts_error *error) TERSE_NODISCARD;
+/* After the last tensor: cuts slices, places them on `servers` servers by work, computes the digest. */
+terse_status ts_contract_seal(ts_contract *contract, uint32_t servers) TERSE_NODISCARD;
+
+/* Serialized protobuf Contract (the digest is over these bytes). bytes: [own] by the caller, ts_mem_free. */
+terse_status ts_contract_pack(const ts_contract *contract, uint8_t **bytes, size_t *len) TERSE_NODISCARD;
+/* From outside: checks everything, seals. Returns TERSE_ECORRUPT, TERSE_ELIMIT, TERSE_ENOMEM, with a sentence. */
+terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t servers, ts_contract **out, ts_error *error)
+    TERSE_NODISCARD;
+/* The first difference in words: "tensor fc1.weight: shape 512x784 here, 512x780 there". Returns whether they differ. */
+bool ts_contract_difference(const ts_contract *here, const ts_contract *there, ts_error *difference);
+
+/* The codec's view: a whole tensor at a worker, or one slice at a server (downlink). pipeline: push or pull by direction. */
+ts_codec_spec ts_contract_push_spec(const ts_contract *contract, uint32_t tensor, uint32_t worker);
+ts_codec_spec ts_contract_pull_spec(const ts_contract *contract, uint32_t slice);
+
+#endif

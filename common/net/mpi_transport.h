@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The MPI back end. The only module that includes <mpi.h>. */
+#ifndef TS_NET_MPI_TRANSPORT_H
+#define TS_NET_MPI_TRANSPORT_H
+
+#include "common/net/transport.h"
+
+typedef struct {
+    ts_role role;
+    uint64_t deadline_us;      /* for MPI_Init, roll call */
+    size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
+    size_t frame_limit_bytes;  /* larger frames are refused on both sides */
+    bool needs_multiple;       /* the owner polls from another thread than the one that initialised MPI */
+} ts_mpi_options;
+
+/*
+ * Initialises MPI when nobody has (with a watchdog: a process that never comes ends the program with a message and
+ * exit code 4 instead of a hang), duplicates the world, and learns everybody's role by a roll call to rank 0.
+ * error: [out] names who is missing. Collective: all ranks of MPI_COMM_WORLD.
+ * Returns: TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EUNSUPPORTED.
+ */
+terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) TERSE_NODISCARD;
+
+/* Whether the thread level allows polling from a second thread. */
+bool ts_mpi_transport_multiple(const ts_transport *transport);
+
+/*
+ * The workers' own communicator, made at the first call. comm: [out] points to an MPI_Comm.
+ * Collective: all workers. Returns TERSE_OK, TERSE_ESTATE (a server calls), TERSE_EUNSUPPORTED.
+ */
+terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) TERSE_NODISCARD;
+
+/*
+ * A descriptor that becomes readable when a sleeping owner should poll, or -1; and whether every peer is known to
+ * ring it (then only a slow safety timer is needed). The pump uses both.
+ */
+int ts_mpi_transport_bell_fd(const ts_transport *transport);
+bool ts_mpi_transport_bell_complete(const ts_transport *transport);
+/* Empties the bell. */
+void ts_mpi_transport_bell_clear(ts_transport *transport);
+
+/*
+ * Lets what is queued go out, until `deadline_us` from now at most, then finalises MPI if we initialised it.
+ * clean: all peers are known to leave in order; otherwise the process leaves by _exit(exit_code) after flushing
+ * stdio, since a finalise with dead peers can hang (FIELD: Open MPI 4.1.4). Returns only when clean.
+ */
+void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code);
+
+#endif

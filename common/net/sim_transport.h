@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The in-process back end: a network of endpoints under a fake clock, with a
+ * seeded scheduler that delays, drops, duplicates, reorders, corrupts, cuts and
+ * kills. Also the plain local transport of tests (all faults 0).
+ */
+#ifndef TS_NET_SIM_TRANSPORT_H
+#define TS_NET_SIM_TRANSPORT_H
+
+#include "common/net/transport.h"
+
+typedef struct ts_sim_network ts_sim_network;
+
+typedef struct {
+    uint64_t seed;
+    uint32_t servers, workers;   /* peers 0 … servers-1 are servers, then workers */
+    uint64_t delay_min_us, delay_max_us;
+    double drop, duplicate, corrupt; /* probability per frame, 0 … 1 */
+    bool reorder;                /* false: frames between two peers arrive in order (unless dropped) */
+    size_t frame_limit_bytes;
+} ts_sim_options;
+
+terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network **out) TERSE_NODISCARD;
+void ts_sim_network_destroy(ts_sim_network *network);
+/* The endpoint of a peer; [borrow] from the network. */
+ts_transport *ts_sim_endpoint(ts_sim_network *network, uint32_t peer);
+/* A peer dies: frames to and from it are lost, those under way included. */
+void ts_sim_kill(ts_sim_network *network, uint32_t peer);
+/* It comes back with an empty queue. */
+void ts_sim_revive(ts_sim_network *network, uint32_t peer);
+/* Cuts or heals the link between two peers, both ways. */
+void ts_sim_cut(ts_sim_network *network, uint32_t a, uint32_t b, bool cut);
+uint64_t ts_sim_now_us(const ts_sim_network *network);
+/*
+ * Delivers the next due frame if it is due by `until_us` and moves the clock to it, else moves the clock to until_us.
+ * peer: [out] who got a frame (its endpoint's poll hands it on). Returns whether a frame was delivered.
+ */
+bool ts_sim_step(ts_sim_network *network, uint64_t until_us, uint32_t *peer);
+
+#endif

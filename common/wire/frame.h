@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames: what is handed to a transport. Layout (WIRE.md is normative):
+ *
+ *   u8  version (TS_WIRE_VERSION)
+ *   varint header_bytes
+ *   header_bytes of a protobuf Header
+ *   payload, raw, up to the checksum
+ *   u32 checksum: the low 32 bits of XXH3-64 of all before
+ */
+#ifndef TS_WIRE_FRAME_H
+#define TS_WIRE_FRAME_H
+
+#include <stdbool.h>
+
+#include "common/base/buffer.h"
+#include "common/base/status.h"
+#include "terse.pb-c.h"
+
+#define TS_WIRE_VERSION 1u
+#define TS_PROTOCOL_VERSION 1u
+#define TS_FRAME_HEADER_MAX_BYTES (16u << 20) /* contracts of very many tensors are headers too */
+
+/* A parsed frame. header is owned (free with ts_frame_release); payload points into the buffer it came from. */
+typedef struct {
+    Terse__Header *header;
+    const uint8_t *payload;
+    size_t payload_bytes;
+} ts_frame;
+
+/*
+ * Parses and checks a frame from outside. buffer: [borrow], must outlive the frame.
+ * Returns TERSE_OK; TERSE_EVERSION; TERSE_ECORRUPT (short, checksum, protobuf, no body); TERSE_ELIMIT; TERSE_ENOMEM.
+ */
+terse_status ts_frame_parse(const ts_buffer *buffer, ts_frame *out) TERSE_NODISCARD;
+void ts_frame_release(ts_frame *frame); /* a zeroed frame is fine */
+
+/*
+ * Builds a frame: begin writes version and header, then the payload is appended behind buffer->len (directly, or
+ * with ts_bundle_*), then finish appends the checksum. payload_hint: bytes to make room for.
+ * Returns TERSE_OK, TERSE_ENOMEM, TERSE_ELIMIT.
+ */
+terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts_buffer **out) TERSE_NODISCARD;
+terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
+
+/* A frame without payload. Returns as begin. */
+terse_status ts_frame_control(const Terse__Header *header, ts_buffer **out) TERSE_NODISCARD;
+
+#endif

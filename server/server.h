@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's core: a state machine over a transport. No MPI, no libuv, no
+ * clock of its own, so whole clusters of it run in one process.
+ *
+ * Thread: every call from the owner's thread (the loop). Heavy work leaves
+ * through the executor on buffers of its own and returns through its `done`.
+ */
+#ifndef TS_SERVER_H
+#define TS_SERVER_H
+
+#include <stdbool.h>
+
+#include "common/base/executor.h"
+#include "common/config/config.h"
+#include "common/net/transport.h"
+
+typedef struct ts_server ts_server;
+
+typedef enum {
+    TS_SERVER_RUNNING,
+    TS_SERVER_FINISHED, /* all workers are done and served */
+    TS_SERVER_FAILED    /* the job ended with an error; ts_server_message says why */
+} ts_server_state;
+
+/* config, transport, executor: [borrow] until destroy. Installs itself as the transport's handler. TERSE_ENOMEM. */
+terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor, ts_server **out)
+    TERSE_NODISCARD;
+void ts_server_destroy(ts_server *server); /* after the executor has nothing of it left (ts_server_idle) */
+
+/* After each round of transport polling: closes what can be closed, sends what has gathered. */
+void ts_server_flush(ts_server *server);
+/* Deadlines and heartbeats, by transport->now_us. Call every 10 … 200 ms. */
+void ts_server_tick(ts_server *server);
+
+ts_server_state ts_server_get_state(const ts_server *server);
+/* The first failure in words. Never NULL. */
+const char *ts_server_message(const ts_server *server);
+/* No work of this server is in the executor. */
+bool ts_server_idle(const ts_server *server);
+/* Whom it waits for and since when, "" for nobody; text of `capacity` bytes. */
+void ts_server_waiting(const ts_server *server, char *text, size_t capacity);
+/* Everything, for SIGUSR2: peers, rounds, queues, memory. */
+void ts_server_dump(const ts_server *server, FILE *out);
+
+#endif

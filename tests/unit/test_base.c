@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/buffer.h"
+#include "common/base/bytes.h"
+#include "common/base/cpu.h"
+#include "common/base/executor.h"
+#include "common/base/mem.h"
+#include "common/base/random.h"
+#include "tests/unit/unit.h"
+
+START_TEST(statuses_have_pinned_values_and_sentences) {
+    ck_assert_int_eq(TERSE_OK, 0);
+    ck_assert_int_eq(TERSE_ECORRUPT, 5);
+    ck_assert_int_eq(TERSE_ESHUTDOWN, 19);
+    ck_assert_str_eq(terse_status_name(TERSE_EMISMATCH), "EMISMATCH");
+    ck_assert_str_eq(terse_strerror((terse_status)999), "unknown status");
+}
+END_TEST
+
+START_TEST(varints_round_trip_and_refuse_truncation) {
+    const uint64_t values[] = {0, 1, 127, 128, 16383, 16384, 0xFFFFFFFFu, UINT64_MAX};
+    uint8_t bytes[TS_VARINT_MAX_BYTES];
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        size_t len = ts_varint_put(bytes, values[i]);
+        ck_assert_uint_eq(len, ts_varint_bytes(values[i]));
+        uint64_t back = 1;
+        ck_assert_uint_eq(ts_varint_get(bytes, len, &back), len);
+        ck_assert_uint_eq(back, values[i]);
+        ck_assert_uint_eq(ts_varint_get(bytes, len - 1, &back), 0);
+    }
+    memset(bytes, 0xFF, sizeof bytes);
+    uint64_t back;
+    ck_assert_uint_eq(ts_varint_get(bytes, sizeof bytes, &back), 0);
+}
+END_TEST
+
+START_TEST(philox_gives_the_published_values) {
+    /* Random123's known-answer file: philox4x32-10 with zero and all-ones input. */
+    ts_philox_block zero = ts_philox(0, 0, 0);
+    ck_assert_uint_eq(zero.word[0], 0x6627e8d5u);
+    ck_assert_uint_eq(zero.word[1], 0xe169c58du);
+    ck_assert_uint_eq(zero.word[2], 0xbc57ac4cu);
+    ck_assert_uint_eq(zero.word[3], 0x9b00dbd8u);
+    ts_philox_block ones = ts_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX);
+    ck_assert_uint_eq(ones.word[0], 0x408f276du);
+    ck_assert_uint_eq(ones.word[3], 0x6d5451fdu);
+}
+END_TEST
+
+START_TEST(bounded_randoms_stay_below_and_reach_everything) {
+    ts_random random = ts_random_start(ts_random_key(1, 2, 3, 4, 5));
+    unsigned seen[7] = {0};
+    for (int i = 0; i < 7000; i++) {
+        uint32_t v = ts_random_below(&random, 7);
+        ck_assert_uint_lt(v, 7);
+        seen[v]++;
+    }
+    for (int i = 0; i < 7; i++) ck_assert_uint_gt(seen[i], 800);
+}
+END_TEST
+
+START_TEST(memory_checks_overflow_and_fails_on_demand) {
+    ck_assert_ptr_null(ts_mem_realloc(NULL, SIZE_MAX, 2));
+    ck_assert_ptr_null(ts_mem_aligned(SIZE_MAX / 2, 4));
+    ts_mem_fail_after(1);
+    void *first = ts_mem_calloc(1, 8);
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(ts_mem_calloc(1, 8));
+    void *third = ts_mem_aligned(3, sizeof(float));
+    ck_assert_uint_eq((uintptr_t)third % TS_CACHE_LINE, 0);
+    ts_mem_free(first);
+    ts_mem_free(third);
+}
+END_TEST
+
+START_TEST(buffers_count_their_references) {
+    ts_buffer *buffer;
+    ck_assert_ok(ts_buffer_create(4, &buffer));
+    buffer->len = 4;
+    ck_assert_ok(ts_buffer_reserve(buffer, 1000));
+    ck_assert_uint_ge(buffer->capacity, 1004);
+    ck_assert_ptr_eq(ts_buffer_ref(buffer), buffer);
+    ts_buffer_unref(buffer);
+    ck_assert_uint_eq(buffer->len, 4);
+    ts_buffer_unref(buffer);
+    ts_buffer_unref(NULL);
+}
+END_TEST
+
+START_TEST(simd_levels_have_names_and_obey_the_environment) {
+    ts_simd level;
+    ck_assert_ok(ts_simd_parse("avx2", &level));
+    ck_assert_int_eq(level, TS_SIMD_AVX2);
+    ck_assert_status(ts_simd_parse("mmx", &level), TERSE_EINVAL);
+    setenv("TERSE_SIMD", "scalar", 1);
+    ck_assert_int_eq(ts_cpu_simd(), TS_SIMD_SCALAR);
+    unsetenv("TERSE_SIMD");
+    ck_assert(ts_cpu_supports(ts_cpu_simd()));
+}
+END_TEST
+
+static void add_one(void *argument) { ++*(int *)argument; }
+
+START_TEST(the_inline_executor_runs_work_then_done) {
+    int calls = 0;
+    ck_assert_ok(ts_executor_inline.submit(&ts_executor_inline, add_one, add_one, &calls));
+    ck_assert_int_eq(calls, 2);
+}
+END_TEST
+
+TCase *test_base(void);
+TCase *test_base(void) {
+    TCase *tests = tcase_create("base");
+    tcase_add_test(tests, statuses_have_pinned_values_and_sentences);
+    tcase_add_test(tests, varints_round_trip_and_refuse_truncation);
+    tcase_add_test(tests, philox_gives_the_published_values);
+    tcase_add_test(tests, bounded_randoms_stay_below_and_reach_everything);
+    tcase_add_test(tests, memory_checks_overflow_and_fails_on_demand);
+    tcase_add_test(tests, buffers_count_their_references);
+    tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
+    tcase_add_test(tests, the_inline_executor_runs_work_then_done);
+    return tests;
+}

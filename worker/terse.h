@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Terse: the worker's library.
+ *
+ * A worker is:  open -> declare tensors -> start -> (push, pull, wait)* -> close
+ *
+ * Lifetimes: buffers marked [borrow] belong to the caller and must stay valid
+ * as long as said. Every call that waits has a deadline (consistency.deadline_s)
+ * and on TERSE_ETIMEDOUT terse_message() says whom it waited for.
+ *
+ * Threads: calls on one client must not run at the same time; two clients in
+ * one process are fine. A communication thread of the library's own moves bytes
+ * and heartbeats when MPI was initialised with MPI_THREAD_MULTIPLE (terse_open
+ * does so when MPI is not initialised yet); otherwise progress happens inside
+ * the calls, and a step longer than the deadline lets the servers take this
+ * worker for dead: call terse_progress() from the training loop then.
+ */
+#ifndef TERSE_H
+#define TERSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef TERSE_INSTALLED
+#include "terse_status.h"
+#else
+#include "common/base/terse_status.h"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TERSE_VERSION_MAJOR 0
+#define TERSE_VERSION_MINOR 1
+#define TERSE_VERSION_PATCH 0
+
+typedef struct terse terse;
+typedef uint32_t terse_tensor;  /* counts from 0 in declaration order */
+typedef uint64_t terse_handle;  /* of an asynchronous push or pull; 0 is never one */
+
+typedef enum terse_dtype { TERSE_FLOAT32 = 0 } terse_dtype;
+
+/* "0.1.0". Thread: any. */
+TERSE_API const char *terse_version(void);
+
+/*
+ * Opens a client: reads the config, initialises MPI if nobody has, finds the servers.
+ * argc, argv: CONFIG, --set a.b=c … are taken out when config is NULL; may be NULL when config is given.
+ * client: [own], terse_close. On failure *client is set to a client that only serves terse_message and terse_close
+ * (or NULL when memory ran out).
+ * Collective: all workers. Returns: TERSE_OK, ECONFIG, ETIMEDOUT, EPEER, EVERSION, ENOMEM, EIO.
+ */
+TERSE_API terse_status terse_open(terse **client, const char *config, int *argc, char ***argv) TERSE_NODISCARD;
+
+/*
+ * Declares a tensor; all workers declare the same tensors in the same order.
+ * shape: ndim extents (0 … 8; ndim 0 is a scalar), row-major. param: [borrow until close] the worker's replica,
+ * float32, product(shape) elements; pulls write it. With `optimizer: {name: none}` pulls write the averaged
+ * gradient there.
+ * Returns: TERSE_OK, EINVAL (name repeated or empty, extent < 1), ESTATE (after start), ELIMIT, ENOMEM.
+ */
+TERSE_API terse_status terse_declare(terse *client, const char *name, terse_dtype dtype, const int64_t *shape,
+                                     int ndim, float *param, terse_tensor *tensor) TERSE_NODISCARD;
+
+/* How many steps the run will have; schedules (cosine) need it. Before start. Returns TERSE_OK, ESTATE. */
+TERSE_API terse_status terse_set_total_steps(terse *client, uint64_t steps) TERSE_NODISCARD;
+
+/*
+ * Agrees on the contract and makes the parameters equal everywhere: worker 0's replica is set on the servers, and the
+ * others pull it (bytes are saved where a replica is equal already). Collective: all workers.
+ * Returns: TERSE_OK, EMISMATCH (another worker declared otherwise: the message names tensor and worker), ETIMEDOUT, EPEER.
+ */
+TERSE_API terse_status terse_start(terse *client) TERSE_NODISCARD;
+
+/*
+ * Pushes this step's gradient of one tensor. Returns once `gradient` may be reused (with error_feedback.clip_norm
+ * > 0: once the step's last tensor is pushed; until then gradients are borrowed).
+ * handle: [out] may be NULL; done when the servers acknowledged. Each tensor is pushed once a step.
+ * Returns: TERSE_OK, ENONFINITE (see error_feedback.nonfinite), ESTATE (pushed twice, or the last step's pull is
+ * missing), ENOTFOUND, EPEER, ETIMEDOUT.
+ */
+TERSE_API terse_status terse_push(terse *client, terse_tensor tensor, const float *gradient, terse_handle *handle)
+    TERSE_NODISCARD;
+
+/*
+ * The same for a gradient that is sparse already: count pairs (index strictly ascending, below the tensor's elements).
+ * Elements that are not named have gradient 0.
+ */
+TERSE_API terse_status terse_push_sparse(terse *client, terse_tensor tensor, const uint32_t *index, const float *value,
+                                         size_t count, terse_handle *handle) TERSE_NODISCARD;
+
+/* Asks for the tensor's next version; done when `param` holds it. param must not be read or written in between. */
+TERSE_API terse_status terse_pull(terse *client, terse_tensor tensor, terse_handle *handle) TERSE_NODISCARD;
+
+/* Waits until a handle is done. Returns TERSE_OK, ETIMEDOUT, EPEER, EMISMATCH, ENOTFOUND. */
+TERSE_API terse_status terse_wait(terse *client, terse_handle handle) TERSE_NODISCARD;
+
+/*
+ * A whole step: pushes gradients[t] for every tensor t, pulls every tensor, waits.
+ * gradients: [borrow] as many pointers as tensors.
+ */
+TERSE_API terse_status terse_step(terse *client, const float *const *gradients) TERSE_NODISCARD;
+
+/* Moves bytes without waiting; needed only without a communication thread. */
+TERSE_API terse_status terse_progress(terse *client) TERSE_NODISCARD;
+
+/*
+ * Sums `count` doubles over all workers still in the job, in worker order; the result replaces values. Also a
+ * barrier (count may be 0). Collective: all workers.
+ */
+TERSE_API terse_status terse_reduce_sum(terse *client, double *values, size_t count) TERSE_NODISCARD;
+
+/* Writes the parameters exactly as the servers hold them into a caller's buffer (n elements). Any worker, alone. */
+TERSE_API terse_status terse_fetch(terse *client, terse_tensor tensor, float *out) TERSE_NODISCARD;
+
+/* No more pushes from this worker; others go on without it. */
+TERSE_API terse_status terse_done(terse *client) TERSE_NODISCARD;
+
+/* Figures of the whole job, from the servers. After terse_done of all workers they are final. */
+typedef struct terse_stats {
+    uint64_t push_bytes, pull_bytes;               /* every byte of every frame, all workers and servers */
+    uint64_t steady_push_bytes, steady_pull_bytes; /* the same, after the warm-up steps */
+    uint64_t lost_rounds;
+    uint64_t parameters;                           /* elements */
+    char parameters_xxh3[17];                      /* hash of the slices' hashes in tensor order, hexadecimal */
+} terse_stats;
+TERSE_API terse_status terse_get_stats(terse *client, terse_stats *stats) TERSE_NODISCARD;
+
+/* This worker's own figures, without asking anybody. */
+typedef struct terse_local_stats {
+    uint64_t step;                  /* steps finished */
+    uint64_t push_bytes, pull_bytes;/* of this worker so far */
+    uint64_t encode_us, wait_us, decode_us;
+    double residual_norm;           /* L2 over all tensors, of the last step that was asked */
+    uint64_t nonfinite;             /* elements kept out so far */
+} terse_local_stats;
+TERSE_API terse_status terse_get_local_stats(terse *client, terse_local_stats *stats) TERSE_NODISCARD;
+
+/* This worker's number, how many workers and servers there are, the tensors' names. */
+TERSE_API uint32_t terse_worker(const terse *client);
+TERSE_API uint32_t terse_workers(const terse *client);
+TERSE_API uint32_t terse_servers(const terse *client);
+
+/*
+ * The workers' own communicator, for the user's traffic. comm: [out] points to an MPI_Comm.
+ * Collective at the first call: all workers. Returns TERSE_OK, ESTATE.
+ */
+TERSE_API terse_status terse_comm(terse *client, void *comm) TERSE_NODISCARD;
+
+/* The sentence behind the last failure: names file, key, tensor or peer. Never NULL; valid until the next call. */
+TERSE_API const char *terse_message(const terse *client);
+
+/*
+ * Says goodbye (done, if not said), finalises MPI if terse_open initialised it, frees. NULL is fine.
+ * Returns TERSE_OK, or why the goodbye failed (the client is freed all the same).
+ */
+TERSE_API terse_status terse_close(terse *client);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
