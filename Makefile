@@ -12,7 +12,7 @@ LAYERS  := base codec wire net contract config metrics
 
 PACKAGES := gcc make pkg-config libopenmpi-dev openmpi-bin openssh-client libuv1-dev protobuf-c-compiler \
   libprotobuf-c-dev check libcyaml-dev libyaml-dev libjansson-dev libzstd-dev zlib1g-dev libopenblas-dev \
-  liblapacke-dev libsodium-dev libxxhash-dev dataset-fashion-mnist python3-minimal
+  liblapacke-dev libxxhash-dev dataset-fashion-mnist python3 git
 
 PKGS := ompi-c libuv libprotobuf-c libcyaml yaml-0.1 jansson libzstd zlib libxxhash openblas
 have_pkg := $(shell command -v pkg-config)
@@ -32,6 +32,7 @@ SAN_FLAGS := $(strip $(SAN_FLAGS))
 CFLAGS   := -std=c11 $(OPT) $(WARN)
 CPPFLAGS := -D_GNU_SOURCE -I. -I$(BUILD)/gen $(patsubst -I%,-isystem %,$(DEP_CFLAGS))
 ALL_CFLAGS := $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno -pthread $(SAN_FLAGS)
+SAN_ENV  := $(if $(filter asan,$(SAN)),ASAN_OPTIONS=detect_leaks=1 CK_FORK=no) $(if $(filter tsan,$(SAN)),TSAN_OPTIONS=ignore_noninstrumented_modules=1 CK_FORK=no)
 LDLIBS   := $(DEP_LIBS) -lm -pthread -ldl
 LDFLAGS  := -Wl,--as-needed $(SAN_FLAGS)
 
@@ -109,11 +110,72 @@ unit-one: $(call objs,$(wildcard tests/unit/$(T).c) $(UNIT_SUPPORT) $(EXTRA)) $(
 	$(CC) $(LDFLAGS) -o $(BUILD)/one/$(T) $(BUILD)/one/runner.o $^ $(LDLIBS) $(CHECK_LIBS)
 	$(BUILD)/one/$(T)
 
+# ---- examples ---------------------------------------------------------------------------------------------------------
+EXAMPLE_PROGRAMS := $(patsubst worker/examples/%.c,$(BUILD)/examples/%,$(filter-out worker/examples/plugin_%,$(wildcard worker/examples/*.c)))
+EXAMPLE_PLUGINS  := $(patsubst worker/examples/%.c,$(BUILD)/examples/%.so,$(wildcard worker/examples/plugin_*.c))
+all: $(EXAMPLE_PROGRAMS) $(EXAMPLE_PLUGINS)
+$(BUILD)/examples/%.so: $(BUILD)/obj/worker/examples/%.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -o $@ $^ -lm
+$(BUILD)/examples/%: $(BUILD)/obj/worker/examples/%.o $(BUILD)/libterse.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+.SECONDARY:
+
+# ---- what users call ----------------------------------------------------------------------------------------------------
+# Root may not start mpirun without saying so twice; nobody else needs it.
+MPI_ENV := $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1) OPENBLAS_NUM_THREADS=1
+CONFIG  := configs/fashion-mnist.yaml
+SERVERS := 2
+WORKERS := 4
+ARGS    := --summary $(BUILD)/summary.json
+
+run: deps ## the main job: Fashion-MNIST, 2 servers, 4 workers, compressed both ways
+	@$(MAKE) --no-print-directory -s all
+	$(MPI_ENV) mpirun --tune configs/openmpi.conf -n $(SERVERS) $(BUILD)/terse-server $(CONFIG) : -n $(WORKERS) $(BUILD)/terse-worker $(CONFIG) $(ARGS)
+
+test: deps ## all tests: layers, unit, fuzz corpus, system over mpirun (minutes)
+	@$(MAKE) --no-print-directory -s test-built
+
+test-built: all $(BUILD)/unit-tests
+	python3 tests/tools/check_layers.py $(BUILD)
+	python3 tests/tools/check_source.py
+	$(BUILD)/unit-tests
+	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
+	BUILD=$(BUILD) python3 tests/system/run.py
+
+unit: $(BUILD)/unit-tests ## unit tests alone (SAN=asan or tsan for the sanitizers)
+	$(SAN_ENV) $(BUILD)/unit-tests
+
+deps: ## install the Debian packages that are missing
+	@missing=""; for p in $(PACKAGES); do \
+	  dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q '^install ok installed' || missing="$$missing $$p"; done; \
+	[ -z "$$missing" ] && exit 0; \
+	command="apt-get install -y --no-install-recommends$$missing"; \
+	if [ "$$(id -u)" = 0 ]; then as=""; elif command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then as="sudo "; \
+	else echo "Packages are missing and this user cannot install them. Run once, as root:" >&2; echo "  apt-get update && $$command" >&2; exit 1; fi; \
+	echo "installing:$$missing"; \
+	$${as}apt-get update -qq && $${as}env DEBIAN_FRONTEND=noninteractive $$command >$${TMPDIR:-/tmp}/terse-deps.$$$$.log 2>&1 \
+	  || { cat $${TMPDIR:-/tmp}/terse-deps.$$$$.log >&2; exit 1; }; rm -f $${TMPDIR:-/tmp}/terse-deps.$$$$.log
+
+install: all ## programs, library, headers and terse.pc into PREFIX (default /usr/local; DESTDIR is honoured)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/terse
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BUILD)/libterse.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(BUILD)/libterse.so $(DESTDIR)$(PREFIX)/lib/libterse.so.$(VERSION)
+	ln -sf libterse.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libterse.so.0
+	ln -sf libterse.so.0 $(DESTDIR)$(PREFIX)/lib/libterse.so
+	install -m 644 common/base/terse_status.h worker/terse_model.h $(DESTDIR)$(PREFIX)/include/terse
+	sed 's|"common/base/terse_status.h"|"terse_status.h"|' worker/terse.h > $(DESTDIR)$(PREFIX)/include/terse/terse.h
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@PRIVATE_LIBS@|$(LDLIBS)|' worker/terse.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/terse.pc
+
+-include $(wildcard tests/*/*.mk)
+
 clean: ## remove what was built
 	rm -rf build build-*
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}' | sed 's/make   /make /'
 
-.PHONY: all unit-one clean help
+.PHONY: all unit-one clean help run test test-built unit deps install
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training over mpirun: every combination of ranks works, and the bits do not depend on them where they must not."""
+import json
+import os
+import subprocess
+
+from launch import BUILD, Run, environment, job
+from safetensors_reader import read_safetensors
+
+MLP = "configs/fashion-mnist.yaml"
+SOFTMAX = "configs/softmax.yaml"
+
+
+def train(folder, seconds, servers, workers, config, sets=(), words=()):
+    """Trains, expects success, returns the summary."""
+    summary = os.path.join(folder, f"summary-{servers}-{workers}-{len(os.listdir(folder))}.json")
+    run = Run(job(servers, workers, config, sets, ["--summary", summary] + list(words)), seconds)
+    code = run.finish()
+    assert code == 0, f"mpirun ended with {code} after {run.took:.0f} s:\n{run.text()}"
+    with open(summary, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def ranks_case(servers, workers):
+    def case(folder, seconds):
+        got = train(folder, seconds, servers, workers, SOFTMAX, ["training.max_steps=25"])
+        assert got["workers"] == workers and got["servers"] == servers and got["steps"] == 25, got
+        assert got["parameters"] == 7850, got
+        assert got["dense_bytes"] == workers * 25 * 7850 * 8, got
+        assert abs(got["ratio"] - got["dense_bytes"] / (got["push_bytes"] + got["pull_bytes"])) < 1e-6 * got["ratio"]
+        assert got["test_accuracy"] > 0.5, got
+    return (f"train-softmax-{servers}-servers-{workers}-workers", 60, case)
+
+
+def more_servers_than_slices(folder, seconds):
+    got = train(folder, seconds, 4, 1, SOFTMAX, ["training.max_steps=10"])
+    assert got["servers"] == 4 and got["steps"] == 10, got
+
+
+def same_bits(folder, seconds):
+    sets = ["training.max_steps=40", "servers.slice_elems=50000", "error_feedback.warmup.steps=20"]
+    seen = {}
+    for name, servers in (("first", 2), ("again", 2), ("one server", 1), ("three servers", 3)):
+        seen[name] = train(folder, seconds, servers, 3, MLP, sets)["parameters_xxh3"]
+    assert len(set(seen.values())) == 1, seen
+    other = train(folder, seconds, 2, 3, MLP, sets + ["training.seed=2"])["parameters_xxh3"]
+    assert other not in seen.values(), "another seed gave the same parameters"
+
+
+def save_is_what_the_servers_hold(folder, seconds):
+    path = os.path.join(folder, "model.safetensors")
+    got = train(folder, seconds, 2, 2, SOFTMAX, ["training.max_steps=10"], ["--save", path])
+    tensors = read_safetensors(path)
+    assert sum(t["elements"] for t in tensors.values()) == got["parameters"], tensors.keys()
+    assert any(any(b) for b in (t["bytes"] for t in tensors.values())), "all parameters are zero"
+
+
+def quadratic(folder, seconds):
+    """Issue-independent known answer: f(w) = 0.5 |w - w*|^2, 60 steps of plain SGD at lr 0.1, one worker."""
+    payload = {}
+    for pipeline, expected, tolerance in (("dense", 0.05563, 0.00001), ("topk:0.1 | fp32", 0.01192, 0.00001)):
+        config = os.path.join(folder, "quadratic.yaml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"training: {{data: none}}\noptimizer: {{name: sgd, lr: 0.1, momentum: 0}}\n"
+                       f"push: {{default: '{pipeline}'}}\n")
+        run = Run(["-n", "1", f"{BUILD}/terse-server", config, ":", "-n", "1", f"{BUILD}/examples/quadratic", config,
+                   "tests/vectors/quadratic-optimum.f32"], seconds)
+        code = run.finish()
+        text = run.text()
+        verdict = [line.split() for line in text.splitlines() if line.startswith("distance ")]
+        assert code == 0 and verdict, f"exit {code}:\n{text}"
+        distance = float(verdict[0][1])
+        payload[pipeline] = int(verdict[0][3])
+        assert abs(distance - expected) <= tolerance, f"{pipeline}: {distance} instead of {expected}"
+    assert payload["dense"] >= 8 * payload["topk:0.1 | fp32"], payload
+
+
+def readme_trainer(folder, seconds):
+    """The 40-line trainer of README, compiled against an installed Terse and run."""
+    with open("README.md", encoding="utf-8") as file:
+        readme = file.read()
+    code = readme.split("```c\n", 1)[1].split("```", 1)[0]
+    assert code.count("\n") <= 40, "the README's trainer has more than 40 lines"
+    source, program = os.path.join(folder, "my_trainer.c"), os.path.join(folder, "my_trainer")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(code)
+    prefix = os.path.join(folder, "prefix")
+    subprocess.run(["make", "-s", "install", f"PREFIX={prefix}", f"BUILD={BUILD}"], check=True, capture_output=True)
+    env = dict(environment(), PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "terse"], check=True, capture_output=True, text=True,
+                           env=env).stdout.split()
+    subprocess.run(["cc", "-O2", "-o", program, source] + flags + [f"-Wl,-rpath,{prefix}/lib", "-lm"], check=True)
+    run = Run(["-n", "2", f"{prefix}/bin/terse-server", "configs/linear.yaml", ":", "-n", "3", program,
+               "configs/linear.yaml"], seconds)
+    assert run.finish() == 0, run.text()
+    assert "final loss" in run.text(), run.text()
+    assert float(run.text().split("final loss")[1].split()[0]) < 1e-3, run.text()
+
+
+def plugin(folder, seconds):
+    got = train(folder, seconds, 1, 2, "configs/linear.yaml", ["training.max_steps=300"],
+                ["--plugin", f"{BUILD}/examples/plugin_linear.so"])
+    assert got["steps"] == 300 and got["train_loss"] < 0.01, got
+
+
+def cnn_learns(folder, seconds):
+    got = train(folder, seconds, 2, 2, "configs/cnn.yaml", ["training.max_steps=60"])
+    assert got["test_accuracy"] > 0.6, got
+
+
+def bench_model_runs(folder, seconds):
+    got = train(folder, seconds, 2, 2, "configs/bench-resnet50.yaml", ["training.max_steps=3"])
+    assert got["parameters"] == 25557032 and got["steps"] == 3, got
+
+
+CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
+    ("more-servers-than-slices", 60, more_servers_than_slices),
+    ("same-bits-again-and-with-1-2-3-servers", 60, same_bits),
+    ("save-is-what-the-servers-hold", 60, save_is_what_the_servers_hold),
+    ("quadratic-known-answer", 60, quadratic),
+    ("readme-trainer", 60, readme_trainer),
+    ("plugin", 60, plugin),
+    ("cnn-learns", 90, cnn_learns),
+    ("bench-resnet50-runs", 120, bench_model_runs),
+]
