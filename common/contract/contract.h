@@ -53,6 +53,8 @@ typedef struct {
     char *feedback;
     uint64_t total_steps;
     uint8_t digest[TS_DIGEST_BYTES];
+    uint32_t *names;         /* internal: hash table of tensor ids + 1 by name */
+    uint32_t name_slots;
 } ts_contract;
 
 typedef struct {

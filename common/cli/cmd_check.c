@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* terse check CONFIG: refuses it with one sentence, or says what it means. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cli/commands.h"
+#include "common/config/config.h"
+#include "common/config/config_shapes.h"
+
+static void print_help(void) {
+    puts("usage: terse check CONFIG [--set KEY=VALUE]...\n"
+         "       terse check --docs\n"
+         "\n"
+         "Checks a config as terse-server and terse-worker would, and prints what it means: who does what,\n"
+         "and for each rule its pipelines and where momentum is applied.\n"
+         "\n"
+         "  --set KEY=VALUE  overrides a key, as training.epochs=2; may be repeated\n"
+         "  --docs           prints configs/README.md, which is made from the table of keys\n"
+         "  --help, --version\n"
+         "\n"
+         "Exit codes: 0 when the config is fine; 2 when it is not, with\n"
+         "`FILE:LINE: KEY: \"VALUE\": what is wrong and what is allowed` on standard error.");
+}
+
+/* "name *.bias, at most 200000 elements" */
+static void print_conditions(const ts_config_rule *rule) {
+    const char *comma = "";
+    if (rule->match) {
+        printf("name %s", rule->match);
+        comma = ", ";
+    }
+    const struct {
+        const char *words, *unit;
+        uint64_t bound;
+    } bounds[] = {{"at least", "elements", rule->min_elems},
+                  {"at most", "elements", rule->max_elems},
+                  {"at least", "extents", rule->min_rank},
+                  {"at most", "extents", rule->max_rank}};
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        if (bounds[i].bound == 0) continue;
+        printf("%s%s %llu %s", comma, bounds[i].words, (unsigned long long)bounds[i].bound, bounds[i].unit);
+        comma = ", ";
+    }
+    if (comma[0] == '\0') printf("every tensor");
+}
+
+static const char *momentum_place(const ts_config *config, const ts_pipeline *push) {
+    if (config->optimizer.name != TS_OPTIMIZER_SGD) return "";
+    if (ts_config_worker_momentum(config, push)) return "; momentum and weight decay at the workers";
+    return config->optimizer.momentum > 0 || config->optimizer.weight_decay > 0
+               ? "; momentum and weight decay at the servers" : "";
+}
+
+static void print_policy(const ts_config *config, const char *name, const ts_config_policy *policy, bool push) {
+    for (unsigned i = 0; i < policy->rules_count; i++) {
+        const ts_config_rule *rule = &policy->rules[i];
+        printf("  %s rule %u (", name, i);
+        print_conditions(rule);
+        printf("): %s%s\n", rule->parsed.text, push ? momentum_place(config, &rule->parsed) : "");
+    }
+    printf("  %s of %s: %s%s\n", name, policy->rules_count ? "other tensors" : "every tensor", policy->parsed.text,
+           push ? momentum_place(config, &policy->parsed) : "");
+}
+
+static void print_training(const ts_config *config) {
+    if (config->worker.plugin) {
+        printf("  model from %s", config->worker.plugin);
+    } else {
+        printf("  model %s", config->training.model);
+    }
+    if (strcmp(config->training.model, "synthetic") == 0) {
+        printf(", tensors of %s", config->training.shapes);
+    } else {
+        printf(", data %s", config->training.data);
+    }
+    printf(", %u epochs, batch %u a worker, seed %llu\n", config->training.epochs, config->training.batch,
+           (unsigned long long)config->training.seed);
+}
+
+static void print_summary(const ts_config *config) {
+    char optimizer[512], feedback[512];
+    ts_config_optimizer_text(config, optimizer, sizeof optimizer);
+    ts_config_feedback_text(config, feedback, sizeof feedback);
+    print_training(config);
+    printf("  consistency bsp, deadline %g s; slices of %llu elements\n", config->consistency.deadline_s,
+           (unsigned long long)config->servers.slice_elems);
+    printf("  optimizer: %s\n  error feedback: %s\n", optimizer, feedback);
+    print_policy(config, "push", &config->push, true);
+    print_policy(config, "pull", &config->pull, false);
+}
+
+/* The model's tensors are only known to the worker, but a synthetic model's list is in the config. */
+static void print_shapes(const ts_config *config) {
+    ts_shapes shapes;
+    if (!config->training.shapes) return;
+    if (ts_shapes_read(config->training.shapes, config->limits.tensors, &shapes, NULL) != TERSE_OK) return;
+    uint64_t slices = 0;
+    uint32_t at_worker = 0;
+    for (uint32_t i = 0; i < shapes.count; i++) {
+        const ts_shape *shape = &shapes.tensors[i];
+        const ts_pipeline *push = ts_config_pipeline(&config->push, shape->name, shape->shape, shape->ndim);
+        slices += (shape->n - 1) / config->servers.slice_elems + 1;
+        at_worker += ts_config_worker_momentum(config, push);
+    }
+    printf("  %u tensors, %llu parameters, %llu slices; momentum at the workers for %u tensors\n", shapes.count,
+           (unsigned long long)shapes.parameters, (unsigned long long)slices, at_worker);
+    ts_shapes_clear(&shapes);
+}
+
+static void say_note(void *context, const char *text) {
+    (void)context;
+    printf("note: %s\n", text);
+}
+
+static int usage_error(const char *what) {
+    fprintf(stderr, "terse check: %s\nusage: terse check CONFIG [--set KEY=VALUE]...\n", what);
+    return TS_EXIT_CONFIG;
+}
+
+int ts_cmd_check(int argc, char **argv) {
+    ts_command_line line;
+    ts_error error = {{0}};
+    if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) return usage_error(error.text);
+    if (line.help) {
+        print_help();
+        return TS_EXIT_OK;
+    }
+    if (line.version) {
+        printf("terse %s\n", TS_VERSION);
+        return TS_EXIT_OK;
+    }
+    if (argc == 2 && strcmp(argv[1], "--docs") == 0) {
+        return ts_config_write_docs(stdout) == TERSE_OK ? TS_EXIT_OK : TS_EXIT_FAILED;
+    }
+    if (argc > 1) return usage_error(argv[1][0] == '-' ? "unknown option" : "one CONFIG at a time");
+    if (!line.config) return usage_error("which CONFIG?");
+    ts_config *config = NULL;
+    terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
+    }
+    printf("%s: fine\n", line.config);
+    print_summary(config);
+    print_shapes(config);
+    ts_config_notes(config, say_note, NULL);
+    ts_config_free(config);
+    return TS_EXIT_OK;
+}

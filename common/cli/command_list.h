@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sub-commands of `terse`, in the order of its help: X(name, function, one sentence).
+ * A command is its file cmd_<name>.c and its line here.
+ */
+#ifndef TS_CLI_COMMAND_LIST_H
+#define TS_CLI_COMMAND_LIST_H
+
+#define TS_COMMANDS(X)                                                                                   \
+    X("check", ts_cmd_check, "check a config and say what it means")                                     \
+    X("codec", ts_cmd_codec, "encode, decode and inspect gradients in files; list the stages")           \
+    X("bench", ts_cmd_bench, "measure speed and size of pipelines on this machine")
+
+#endif

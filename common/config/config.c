@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/config/config.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/config/config_check.h"
+#include "common/config/config_schema.h"
+
+static void free_texts(void *base, const ts_config_key *keys, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        switch (keys[i].kind) {
+        case TS_KEY_CHOICE:
+        case TS_KEY_TEXT:
+        case TS_KEY_PATH:
+        case TS_KEY_PIPELINE: ts_mem_free(*(char **)(void *)((char *)base + keys[i].offset)); break;
+        default: break;
+        }
+    }
+}
+
+static void free_policy(ts_config_policy *policy) {
+    for (unsigned i = 0; i < policy->rules_count; i++) free_texts(&policy->rules[i], ts_config_rule_keys, TS_RULE_KEYS);
+    ts_mem_free(policy->rules);
+}
+
+void ts_config_free(ts_config *config) {
+    if (!config) return;
+    free_policy(&config->push);
+    free_policy(&config->pull);
+    free_texts(config, ts_config_keys, ts_config_keys_count);
+    ts_mem_free(config);
+}
+
+/* The texts were checked when they were read, so only memory can fail here. */
+static terse_status parse_policy(ts_config_policy *policy, ts_error *error) {
+    TS_TRY(ts_pipeline_parse(policy->default_pipeline, &policy->parsed, error));
+    for (unsigned i = 0; i < policy->rules_count; i++) {
+        TS_TRY(ts_pipeline_parse(policy->rules[i].pipeline, &policy->rules[i].parsed, error));
+    }
+    return TERSE_OK;
+}
+
+static terse_status load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                         ts_error *error) {
+    ts_config_source source;
+    ts_config *config = NULL;
+    TS_TRY(ts_config_source_start(&source, path, error));
+    terse_status status = ts_config_source_file(&source);
+    for (unsigned i = 0; status == TERSE_OK && i < override_count; i++) {
+        status = ts_config_source_override(&source, overrides[i]);
+    }
+    if (status == TERSE_OK) status = ts_config_schema_load(&source, &config);
+    if (status == TERSE_OK) status = parse_policy(&config->push, error);
+    if (status == TERSE_OK) status = parse_policy(&config->pull, error);
+    if (status == TERSE_OK) status = ts_config_check(&source, config);
+    ts_config_source_clear(&source);
+    if (status != TERSE_OK) {
+        ts_config_free(config);
+        return status;
+    }
+    *out = config;
+    return TERSE_OK;
+}
+
+terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                            ts_error *error) {
+    /* Numbers are written with a point in every locale of the program that embeds the library. */
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    TS_REQUIRE(c_locale, ts_error_set(error, TERSE_ENOMEM, "%s: out of memory", path));
+    locale_t before = uselocale(c_locale);
+    terse_status status = load(path, overrides, override_count, out, error);
+    uselocale(before);
+    freelocale(c_locale);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/config/config_check.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/config/config_shapes.h"
+
+/* What a frame needs beside the packets of a slice. */
+#define FRAME_HEAD_BYTES 65536u
+/* No packet of n elements is larger than this times n: an index and a value. */
+#define ELEMENT_BYTES 8u
+
+static bool is_built_in(const char *model) {
+    static const char *const names[] = {"softmax", "mlp", "cnn", "synthetic"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(model, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static terse_status check_consistency(const ts_config_source *source, const ts_config *config) {
+    if (config->servers.replicas != 0) return ts_config_refuse(source, "servers.replicas", "not in this version; allowed: 0");
+    if (config->consistency.mode != TS_MODE_BSP) {
+        return ts_config_refuse(source, "consistency.mode", "not in this version; allowed: bsp");
+    }
+    if (config->consistency.staleness != 0) {
+        return ts_config_refuse(source, "consistency.staleness",
+                                "only with mode ssp, which is not in this version; allowed: 0");
+    }
+    return TERSE_OK;
+}
+
+static terse_status check_optimizer(const ts_config_source *source, const ts_config *config) {
+    bool sgd = config->optimizer.name == TS_OPTIMIZER_SGD;
+    if (config->error_feedback.momentum_correction > 0 && !sgd) {
+        return ts_config_refuse(source, "error_feedback.momentum_correction",
+                                "only with optimizer.name sgd; allowed here: 0");
+    }
+    bool any_momentum = config->optimizer.momentum > 0 || config->error_feedback.momentum_correction > 0;
+    if (config->optimizer.nesterov && !any_momentum) {
+        return ts_config_refuse(source, "optimizer.nesterov", "needs optimizer.momentum above 0; allowed here: false");
+    }
+    if (config->optimizer.schedule.name == TS_SCHEDULE_STEP && config->optimizer.schedule.every_steps == 0) {
+        return ts_config_refuse(source, "optimizer.schedule.name",
+                                "needs optimizer.schedule.every_steps, a whole number of at least 1");
+    }
+    if (config->optimizer.schedule.min_lr > config->optimizer.lr) {
+        return ts_config_refuse(source, "optimizer.schedule.min_lr", "above optimizer.lr; allowed: 0 to %.9g",
+                                config->optimizer.lr);
+    }
+    return TERSE_OK;
+}
+
+static terse_status check_limits(const ts_config_source *source, const ts_config *config) {
+    uint64_t need = config->servers.slice_elems * ELEMENT_BYTES + FRAME_HEAD_BYTES;
+    if (config->limits.frame_bytes >= need) return TERSE_OK;
+    if (ts_config_given(source, "limits.frame_bytes")) {
+        return ts_config_refuse(source, "limits.frame_bytes", "a slice of %llu elements does not fit; allowed: at least %llu",
+                                (unsigned long long)config->servers.slice_elems, (unsigned long long)need);
+    }
+    return ts_config_refuse(source, "servers.slice_elems", "a slice does not fit limits.frame_bytes; allowed: at most %llu",
+                            (unsigned long long)((config->limits.frame_bytes - FRAME_HEAD_BYTES) / ELEMENT_BYTES));
+}
+
+static terse_status check_rules(const ts_config_source *source, const char *name, const ts_config_policy *policy) {
+    const ts_config_entry *entry = &source->entries[ts_config_key_index(ts_config_key_find(name))];
+    for (unsigned i = 0; i < policy->rules_count; i++) {
+        const ts_config_rule *rule = &policy->rules[i];
+        char label[64];
+        snprintf(label, sizeof label, "%s[%u]", name, i);
+        if (rule->max_elems > 0 && rule->min_elems > rule->max_elems) {
+            return ts_config_refuse_at(source, entry->rules[i].origin, label, NULL,
+                                       "min_elems %llu is above max_elems %llu: no tensor can match",
+                                       (unsigned long long)rule->min_elems, (unsigned long long)rule->max_elems);
+        }
+        if (rule->max_rank > 0 && rule->min_rank > rule->max_rank) {
+            return ts_config_refuse_at(source, entry->rules[i].origin, label, NULL,
+                                       "min_rank %u is above max_rank %u: no tensor can match", rule->min_rank,
+                                       rule->max_rank);
+        }
+    }
+    return TERSE_OK;
+}
+
+static terse_status check_data_files(const ts_config_source *source, const ts_config *config) {
+    static const char *const files[] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
+                                        "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[4600];
+        snprintf(path, sizeof path, "%s/%s", config->training.data_dir, files[i]);
+        if (access(path, R_OK) == 0) continue;
+        const char *reason = strerror(errno);
+        return ts_config_refuse(source, "training.data_dir", "%s: %s; install Debian's package dataset-fashion-mnist, or "
+                                "name the folder that has its four .gz files", path, reason);
+    }
+    return TERSE_OK;
+}
+
+static terse_status check_shapes(const ts_config_source *source, const ts_config *config) {
+    ts_shapes shapes;
+    ts_error reason = {{0}};
+    terse_status status = ts_shapes_read(config->training.shapes, config->limits.tensors, &shapes, &reason);
+    if (status == TERSE_ENOMEM) return ts_error_set(source->error, status, "%s", reason.text);
+    if (status != TERSE_OK) return ts_config_refuse(source, "training.shapes", "%s", reason.text);
+    ts_shapes_clear(&shapes);
+    return TERSE_OK;
+}
+
+/*
+ * The files of the built-in trainer. A file that says nothing about training belongs to a program with data of its
+ * own, and so it is not asked for Fashion-MNIST.
+ */
+static terse_status check_training(const ts_config_source *source, const ts_config *config) {
+    const char *model = config->training.model;
+    bool synthetic = strcmp(model, "synthetic") == 0, plugin = config->worker.plugin != NULL;
+    bool data_none = strcmp(config->training.data, "none") == 0;
+    if (plugin && access(config->worker.plugin, R_OK) != 0) {
+        return ts_config_refuse(source, "worker.plugin", "%s: %s", config->worker.plugin, strerror(errno));
+    }
+    if (!plugin && !is_built_in(model)) {
+        return ts_config_refuse(source, "training.model",
+                                "allowed: softmax, mlp, cnn, synthetic, or any name together with worker.plugin");
+    }
+    if (synthetic && !plugin && !config->training.shapes) {
+        return ts_config_refuse(source, "training.model", "needs training.shapes, a file with a tensor a line");
+    }
+    if (config->training.shapes) TS_TRY(check_shapes(source, config));
+    bool model_given = ts_config_given(source, "training.model") && !plugin && !synthetic;
+    if (model_given && data_none) {
+        return ts_config_refuse(source, "training.data", "model %s trains on data; allowed: fashion-mnist", model);
+    }
+    bool data_given = ts_config_given(source, "training.data") || ts_config_given(source, "training.data_dir");
+    if (!data_none && (model_given || data_given)) TS_TRY(check_data_files(source, config));
+    return TERSE_OK;
+}
+
+terse_status ts_config_check(const ts_config_source *source, const ts_config *config) {
+    TS_TRY(check_consistency(source, config));
+    TS_TRY(check_optimizer(source, config));
+    TS_TRY(check_limits(source, config));
+    TS_TRY(check_rules(source, "push.rules", &config->push));
+    TS_TRY(check_rules(source, "pull.rules", &config->pull));
+    return check_training(source, config);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/config/config_keys.h"
+
+#include <string.h>
+
+#include "common/base/log.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define AT(member) offsetof(ts_config, member)
+#define NAMES(array) .names = (array), .names_count = COUNT(array)
+#define ANY_U64 .low = 0, .high = UINT64_MAX
+
+static const cyaml_strval_t data_names[] = {{"fashion-mnist", 0}, {"none", 1}};
+static const cyaml_strval_t mode_names[] = {{"bsp", TS_MODE_BSP}, {"ssp", TS_MODE_SSP}, {"asp", TS_MODE_ASP}};
+static const cyaml_strval_t optimizer_names[] = {{"sgd", TS_OPTIMIZER_SGD}, {"none", TS_OPTIMIZER_NONE}};
+static const cyaml_strval_t schedule_names[] = {
+    {"constant", TS_SCHEDULE_CONSTANT}, {"step", TS_SCHEDULE_STEP}, {"cosine", TS_SCHEDULE_COSINE}};
+static const cyaml_strval_t nonfinite_names[] = {
+    {"error", TS_NONFINITE_ERROR}, {"skip", TS_NONFINITE_SKIP}, {"zero", TS_NONFINITE_ZERO}};
+static const cyaml_strval_t level_names[] = {
+    {"error", TS_LOG_ERROR}, {"warn", TS_LOG_WARN}, {"info", TS_LOG_INFO}, {"debug", TS_LOG_DEBUG}};
+
+const ts_config_section ts_config_sections[] = {
+    {"training", "What terse-worker trains, and how long. A program of your own reads of it what it likes."},
+    {"worker", "The worker program."},
+    {"servers", "How parameters lie on the servers."},
+    {"consistency", "When a round closes, and how long anybody waits."},
+    {"optimizer", "What the servers do with the average of the gradients."},
+    {"optimizer.schedule", "How the learning rate changes over the steps."},
+    {"error_feedback", "What a worker does with the part of a gradient that was not sent."},
+    {"error_feedback.warmup", "Sending more in the first steps, when gradients change fastest."},
+    {"push", "Pipelines from the workers to the servers."},
+    {"pull", "Pipelines from the servers to the workers, over parameters minus reference."},
+    {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
+    {"checkpoint", "Accepted for files that are shared with later versions; not in this version."},
+    {"http", "Accepted for files that are shared with later versions; not in this version."},
+    {"log", "Messages on standard error."},
+};
+const unsigned ts_config_sections_count = COUNT(ts_config_sections);
+
+const ts_config_key ts_config_keys[] = {
+    {"training.model", TS_KEY_TEXT, AT(training.model), "mlp",
+     .doc = "Model: `softmax`, `mlp`, `cnn`, `synthetic` (tensors from a list, no computing), or any name with "
+            "`worker.plugin`."},
+    {"training.data", TS_KEY_CHOICE, AT(training.data), "fashion-mnist", NAMES(data_names), .doc = "Data set."},
+    {"training.data_dir", TS_KEY_PATH, AT(training.data_dir), "/usr/share/datasets/fashion-mnist",
+     .doc = "Folder with the data set's four .gz files."},
+    {"training.shapes", TS_KEY_PATH, AT(training.shapes), NULL,
+     .doc = "File for model `synthetic`: a tensor a line, its name and its extents, as `conv1.weight 64 3 7 7`."},
+    {"training.epochs", TS_KEY_U32, AT(training.epochs), "8", .low = 1, .high = 1000000,
+     .doc = "How often the training data is gone through."},
+    {"training.batch", TS_KEY_U32, AT(training.batch), "64", .low = 1, .high = 1000000, .unit = "samples",
+     .doc = "Samples a step, for each worker."},
+    {"training.seed", TS_KEY_U64, AT(training.seed), "1", ANY_U64,
+     .doc = "Seed of initial parameters, order of the data and every random choice of the pipelines."},
+    {"training.max_steps", TS_KEY_U64, AT(training.max_steps), "0", ANY_U64, .unit = "steps",
+     .doc = "Ends the run after so many steps; 0: as many as the epochs give."},
+    {"training.threads", TS_KEY_U32, AT(training.threads), "1", .low = 1, .high = 1024,
+     .doc = "Threads of the linear algebra, for each worker."},
+
+    {"worker.plugin", TS_KEY_PATH, AT(worker.plugin), NULL, .doc = "A model of your own: path of its `.so`."},
+
+    {"servers.slice_elems", TS_KEY_U64, AT(servers.slice_elems), "262144", .low = 1, .high = 1u << 26,
+     .unit = "elements", .doc = "Tensors are cut into slices of so many elements; servers share out slices."},
+    {"servers.replicas", TS_KEY_U32, AT(servers.replicas), "0", .low = 0, .high = 16,
+     .doc = "Further servers that hold each slice; only 0 in this version."},
+    {"servers.history", TS_KEY_U32, AT(servers.history), "16", .low = 1, .high = 1024, .unit = "packets",
+     .doc = "Pull packets of each slice kept for workers that are behind; older ones get a snapshot."},
+
+    {"consistency.mode", TS_KEY_ENUM, AT(consistency.mode), "bsp", NAMES(mode_names),
+     .doc = "`bsp`: a round closes when all workers have pushed. `ssp` and `asp` are not in this version."},
+    {"consistency.staleness", TS_KEY_U32, AT(consistency.staleness), "0", .low = 0, .high = 1000000, .unit = "steps",
+     .doc = "Bound of `ssp`; 0 with `bsp`."},
+    {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
+     .high_real = 1e6, .unit = "seconds",
+     .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},
+
+    {"optimizer.name", TS_KEY_ENUM, AT(optimizer.name), "sgd", NAMES(optimizer_names),
+     .doc = "`none`: pulls carry the averaged gradient, and the optimizer stays in the worker's code."},
+    {"optimizer.lr", TS_KEY_F64, AT(optimizer.lr), "0.05", .low_real = 0, .high_real = 1e6, .doc = "Learning rate."},
+    {"optimizer.momentum", TS_KEY_F64, AT(optimizer.momentum), "0.9", .low_real = 0, .high_real = 1, .high_open = true,
+     .doc = "Momentum at the servers (see `error_feedback.momentum_correction` for sparse tensors)."},
+    {"optimizer.weight_decay", TS_KEY_F64, AT(optimizer.weight_decay), "0", .low_real = 0, .high_real = 1e6,
+     .doc = "L2 term: this times the parameter is added to its gradient."},
+    {"optimizer.nesterov", TS_KEY_BOOL, AT(optimizer.nesterov), "false", .doc = "Nesterov's momentum."},
+    {"optimizer.schedule.name", TS_KEY_ENUM, AT(optimizer.schedule.name), "constant", NAMES(schedule_names),
+     .doc = "`step`: times gamma every so many steps. `cosine`: from lr down to min_lr over all steps."},
+    {"optimizer.schedule.warmup_steps", TS_KEY_U64, AT(optimizer.schedule.warmup_steps), "0", ANY_U64,
+     .unit = "steps", .doc = "The rate rises linearly to lr in so many steps first."},
+    {"optimizer.schedule.every_steps", TS_KEY_U64, AT(optimizer.schedule.every_steps), "0", ANY_U64,
+     .unit = "steps", .doc = "For `step`: how often the rate is multiplied; must be given then."},
+    {"optimizer.schedule.gamma", TS_KEY_F64, AT(optimizer.schedule.gamma), "0.1", .low_real = 0, .low_open = true,
+     .high_real = 1, .doc = "For `step`: the factor."},
+    {"optimizer.schedule.min_lr", TS_KEY_F64, AT(optimizer.schedule.min_lr), "0", .low_real = 0, .high_real = 1e6,
+     .doc = "For `cosine`: the rate at the end; at most lr."},
+
+    {"error_feedback.enabled", TS_KEY_BOOL, AT(error_feedback.enabled), "true",
+     .doc = "Keep what was not sent, with the rounding of what was, and add it to the next gradient. `false` loses "
+            "it and switches momentum correction off too."},
+    {"error_feedback.momentum_correction", TS_KEY_F64, AT(error_feedback.momentum_correction), "0", .low_real = 0,
+     .high_real = 1, .high_open = true,
+     .doc = "Momentum at the worker, before the selection, for sparsely pushed tensors; the servers then run plain "
+            "SGD for those. 0: off. Only with optimizer `sgd`."},
+    {"error_feedback.masking", TS_KEY_BOOL, AT(error_feedback.masking), "true",
+     .doc = "With momentum correction: clear the momentum of what was sent."},
+    {"error_feedback.clip_norm", TS_KEY_F64, AT(error_feedback.clip_norm), "0", .low_real = 0, .high_real = 1e30,
+     .doc = "Clip the gradient's norm over all tensors, at each worker to this / sqrt(workers). 0: off."},
+    {"error_feedback.nonfinite", TS_KEY_ENUM, AT(error_feedback.nonfinite), "error", NAMES(nonfinite_names),
+     .doc = "NaN or infinity in a gradient: `error` ends the job, `skip` leaves the tensor's gradient out of this "
+            "step, `zero` leaves those elements out. They never enter the residual."},
+    {"error_feedback.warmup.steps", TS_KEY_U64, AT(error_feedback.warmup.steps), "0", ANY_U64, .unit = "steps",
+     .doc = "Length of the warm-up of the ratio; 0: none."},
+    {"error_feedback.warmup.from", TS_KEY_F64, AT(error_feedback.warmup.from), "0.25", .low_real = 0,
+     .low_open = true, .high_real = 1,
+     .doc = "Ratio at step 0; from there exponentially down to each pipeline's own."},
+
+    {"push.default", TS_KEY_PIPELINE, AT(push.default_pipeline), "dense", .doc = "For tensors that no rule matches."},
+    {"push.rules", TS_KEY_RULES, AT(push.rules), NULL, .doc = "List of rules; the first that matches counts."},
+    {"pull.default", TS_KEY_PIPELINE, AT(pull.default_pipeline), "dense", .doc = "For tensors that no rule matches."},
+    {"pull.rules", TS_KEY_RULES, AT(pull.rules), NULL, .doc = "List of rules; the first that matches counts."},
+
+    {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65536, .high = 1u << 30,
+     .unit = "bytes", .doc = "Largest message. A slice must fit: at least 8 times servers.slice_elems + 65536."},
+    {"limits.window_bytes", TS_KEY_U64, AT(limits.window_bytes), "67108864", .low = 65536, .high = (uint64_t)1 << 40,
+     .unit = "bytes", .doc = "Bytes that one peer may have under way to this process; the sender waits beyond it."},
+    {"limits.tensors", TS_KEY_U64, AT(limits.tensors), "65536", .low = 1, .high = 1u << 20,
+     .doc = "Largest number of tensors."},
+
+    {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL, .doc = "Folder of the checkpoints (ignored)."},
+    {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",
+     .doc = "How often (ignored)."},
+    {"checkpoint.keep", TS_KEY_U32, AT(checkpoint.keep), "3", .low = 1, .high = 1000000, .doc = "How many (ignored)."},
+    {"http.listen", TS_KEY_TEXT, AT(http.listen), NULL, .doc = "Address and port of the page (ignored)."},
+    {"log.level", TS_KEY_CHOICE, AT(log.level), "info", NAMES(level_names), .doc = "Least important message shown."},
+};
+const unsigned ts_config_keys_count = COUNT(ts_config_keys);
+
+#define RULE(member) offsetof(ts_config_rule, member)
+const ts_config_key ts_config_rule_keys[TS_RULE_KEYS] = {
+    {"match", TS_KEY_TEXT, RULE(match), NULL, .doc = "Pattern of the tensor's name, with `*`, `?` and `[a-z]`."},
+    {"min_elems", TS_KEY_U64, RULE(min_elems), "0", ANY_U64, .unit = "elements",
+     .doc = "Only tensors of at least so many elements; 0: any."},
+    {"max_elems", TS_KEY_U64, RULE(max_elems), "0", ANY_U64, .unit = "elements",
+     .doc = "Only tensors of at most so many elements; 0: any."},
+    {"min_rank", TS_KEY_U32, RULE(min_rank), "0", .low = 0, .high = TS_TENSOR_DIMS,
+     .doc = "Only tensors with at least so many extents; 0: any."},
+    {"max_rank", TS_KEY_U32, RULE(max_rank), "0", .low = 0, .high = TS_TENSOR_DIMS,
+     .doc = "Only tensors with at most so many extents; 0: any."},
+    {"pipeline", TS_KEY_PIPELINE, RULE(pipeline), NULL, .doc = "The pipeline of the tensors that match. Required."},
+};
+
+const ts_config_key *ts_config_key_find(const char *name) {
+    for (unsigned i = 0; i < ts_config_keys_count; i++) {
+        if (strcmp(ts_config_keys[i].name, name) == 0) return &ts_config_keys[i];
+    }
+    return NULL;
+}
+
+unsigned ts_config_key_index(const ts_config_key *key) { return (unsigned)(key - ts_config_keys); }
+
+bool ts_config_key_is_section(const char *name) {
+    for (unsigned i = 0; i < ts_config_sections_count; i++) {
+        if (strcmp(ts_config_sections[i].name, name) == 0) return true;
+    }
+    return false;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a loaded configuration means: rules, schedules, canonical texts, notes. */
+#include <fnmatch.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/config/config.h"
+
+static bool matches(const ts_config_rule *rule, const char *tensor, uint64_t elems, unsigned ndim) {
+    if (rule->match && fnmatch(rule->match, tensor, 0) != 0) return false;
+    if (elems < rule->min_elems || (rule->max_elems > 0 && elems > rule->max_elems)) return false;
+    return ndim >= rule->min_rank && (rule->max_rank == 0 || ndim <= rule->max_rank);
+}
+
+const ts_pipeline *ts_config_pipeline(const ts_config_policy *policy, const char *tensor, const int64_t *shape,
+                                      unsigned ndim) {
+    uint64_t elems = 1;
+    for (unsigned i = 0; i < ndim; i++) {
+        if (shape[i] < 0 || __builtin_mul_overflow(elems, (uint64_t)shape[i], &elems)) elems = UINT64_MAX;
+    }
+    for (unsigned i = 0; i < policy->rules_count; i++) {
+        if (matches(&policy->rules[i], tensor, elems, ndim)) return &policy->rules[i].parsed;
+    }
+    return &policy->parsed;
+}
+
+bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push) {
+    return config->error_feedback.enabled && config->error_feedback.momentum_correction > 0 &&
+           config->optimizer.name == TS_OPTIMIZER_SGD && ts_pipeline_is_sparse(push);
+}
+
+/* The shortest of %.15g … %.17g that reads back as the same number, with a point in every locale. */
+static const char *spell(double value, char text[32]) {
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = c_locale ? uselocale(c_locale) : (locale_t)0;
+    for (int digits = 15; digits <= 17; digits++) {
+        double back = 0;
+        snprintf(text, 32, "%.*g", digits, value);
+        if (sscanf(text, "%lf", &back) == 1 && back == value) break;
+    }
+    if (c_locale) {
+        uselocale(before);
+        freelocale(c_locale);
+    }
+    return text;
+}
+
+void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity) {
+    if (config->optimizer.name == TS_OPTIMIZER_NONE) {
+        snprintf(text, capacity, "name=none");
+        return;
+    }
+    static const char *const schedules[] = {"constant", "step", "cosine"};
+    char lr[32], momentum[32], decay[32], gamma[32], min_lr[32];
+    snprintf(text, capacity,
+             "name=sgd lr=%s momentum=%s weight_decay=%s nesterov=%s schedule=%s warmup_steps=%llu every_steps=%llu "
+             "gamma=%s min_lr=%s",
+             spell(config->optimizer.lr, lr), spell(config->optimizer.momentum, momentum),
+             spell(config->optimizer.weight_decay, decay), config->optimizer.nesterov ? "true" : "false",
+             schedules[config->optimizer.schedule.name], (unsigned long long)config->optimizer.schedule.warmup_steps,
+             (unsigned long long)config->optimizer.schedule.every_steps, spell(config->optimizer.schedule.gamma, gamma),
+             spell(config->optimizer.schedule.min_lr, min_lr));
+}
+
+void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity) {
+    static const char *const nonfinite[] = {"error", "skip", "zero"};
+    char momentum[32], clip[32], from[32];
+    snprintf(text, capacity,
+             "enabled=%s momentum_correction=%s masking=%s clip_norm=%s nonfinite=%s warmup_steps=%llu warmup_from=%s",
+             config->error_feedback.enabled ? "true" : "false",
+             spell(config->error_feedback.momentum_correction, momentum),
+             config->error_feedback.masking ? "true" : "false", spell(config->error_feedback.clip_norm, clip),
+             nonfinite[config->error_feedback.nonfinite], (unsigned long long)config->error_feedback.warmup.steps,
+             spell(config->error_feedback.warmup.from, from));
+}
+
+double ts_config_lr(const ts_config *config, uint64_t step, uint64_t total_steps) {
+    double lr = config->optimizer.lr;
+    uint64_t warmup = config->optimizer.schedule.warmup_steps;
+    if (step < warmup) return lr * ((double)step + 1) / (double)warmup;
+    uint64_t after = step - warmup;
+    switch (config->optimizer.schedule.name) {
+    case TS_SCHEDULE_STEP: {
+        uint64_t every = config->optimizer.schedule.every_steps;
+        return every == 0 ? lr : lr * pow(config->optimizer.schedule.gamma, (double)(after / every));
+    }
+    case TS_SCHEDULE_COSINE: {
+        if (total_steps <= warmup) return lr;
+        double min_lr = config->optimizer.schedule.min_lr;
+        double part = (double)after / (double)(total_steps - warmup);
+        if (part >= 1) return min_lr;
+        return min_lr + (lr - min_lr) * 0.5 * (1 + cos(3.14159265358979323846 * part));
+    }
+    case TS_SCHEDULE_CONSTANT: break;
+    }
+    return lr;
+}
+
+double ts_config_warmup_ratio(const ts_config *config, const ts_pipeline *pipeline, uint64_t step) {
+    uint64_t steps = config->error_feedback.warmup.steps;
+    if (step >= steps || !pipeline->select || !pipeline->select->takes_ratio) return 0;
+    double from = config->error_feedback.warmup.from, own = pipeline->select_args.value[0];
+    if (!(own < from)) return 0;
+    double ratio = from * pow(own / from, (double)step / (double)steps);
+    return ratio > own ? ratio : 0;
+}
