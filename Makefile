@@ -25,9 +25,9 @@ ARCH := $(shell uname -m)
 
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
 OPT  := -O2 -g
+comma := ,
 SAN_FLAGS := $(if $(filter asan,$(SAN)),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined) \
              $(if $(filter tsan,$(SAN)),-fsanitize=thread)
-comma := ,
 SAN_FLAGS := $(strip $(SAN_FLAGS))
 CFLAGS   := -std=c11 $(OPT) $(WARN)
 CPPFLAGS := -D_GNU_SOURCE -I. -I$(BUILD)/gen $(patsubst -I%,-isystem %,$(DEP_CFLAGS))
