@@ -23,7 +23,8 @@ typedef enum {
     TS_SERVER_FAILED    /* the job ended with an error; ts_server_message says why */
 } ts_server_state;
 
-/* config, transport, executor: [borrow] until destroy. Installs itself as the transport's handler. TERSE_ENOMEM. */
+/* config, transport, executor: [borrow] until destroy. Installs itself as the transport's handler.
+ * Returns TERSE_ENOMEM, TERSE_EUNSUPPORTED (a consistency mode or optimizer that this build has not). */
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor, ts_server **out)
     TERSE_NODISCARD;
 void ts_server_destroy(ts_server *server); /* after the executor has nothing of it left (ts_server_idle) */
@@ -34,6 +35,10 @@ void ts_server_flush(ts_server *server);
 void ts_server_tick(ts_server *server);
 
 ts_server_state ts_server_get_state(const ts_server *server);
+/* Ends the job in order: everybody is told. reason: [borrow], as "SIGTERM". */
+void ts_server_stop(ts_server *server, const char *reason);
+/* Why it failed; TERSE_OK while it has not. */
+terse_status ts_server_failure(const ts_server *server);
 /* The first failure in words. Never NULL. */
 const char *ts_server_message(const ts_server *server);
 /* No work of this server is in the executor. */

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/admission.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/wire/bundle.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+#include "server/reply.h"
+
+/* So long a packet may wait for its round before its worker is told that it has arrived: well below the worker's
+ * first retransmission, and long enough that ordinary rounds need no acknowledgement but their data. */
+#define ACK_AFTER_US 100000u
+
+/* Slices of one verdict, for one Ack. */
+typedef struct {
+    uint32_t *slices; /* [own] */
+    size_t count;
+} verdict_list;
+
+typedef enum { REPEATED, EARLY, LATE, OVERSIZE, UNSET, VERDICTS } verdict;
+
+static const struct {
+    terse_status status;
+    const char *reason;
+} verdicts[VERDICTS] = {
+    [REPEATED] = {TERSE_EDUPLICATE, NULL},
+    [EARLY] = {TERSE_ESTATE, "the step is ahead of the slice's version"},
+    [LATE] = {TERSE_ESTALE, "the worker is done with this step, or another life of it pushed"},
+    [OVERSIZE] = {TERSE_ELIMIT, "the packet is larger than any of this slice can be"},
+    [UNSET] = {TERSE_ESTATE, "the parameters have no first values yet"},
+};
+
+/* Indices and values raw take 8 bytes an element; nothing that an encoder writes takes more than that and a header. */
+static bool oversize(const ts_slice_state *slice, size_t len) { return len > slice->n * 9 + 4096; }
+
+/* One packet's verdict; VERDICTS means it is to be held. */
+static verdict judge(const ts_job *job, const ts_slice_state *slice, uint32_t worker, uint64_t step, size_t len) {
+    if (!slice->initialised) return UNSET;
+    if (oversize(slice, len)) return OVERSIZE;
+    switch (job->consistency->admit(&job->members, slice, worker, step)) {
+    case TERSE_OK: return VERDICTS;
+    case TERSE_EDUPLICATE: return REPEATED;
+    case TERSE_ESTATE: return EARLY;
+    default: return LATE;
+    }
+}
+
+static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const Terse__Push *push) {
+    if (push->pull) ts_reply_owe(job, slice, worker, push->step, push->step + 1);
+}
+
+/* A packet that waits in its slot already: its worker has not heard of it, so the next tick says so. */
+static void say_again(ts_job *job, ts_slice_state *slice, uint32_t worker, uint64_t now_us) {
+    ts_slot *slot = &slice->slots[worker];
+    ts_member *member = &job->members.members[worker];
+    slot->acked = false;
+    slot->arrived_us = now_us > ACK_AFTER_US ? now_us - ACK_AFTER_US : 0;
+    member->unacked_since_us = slot->arrived_us > 0 ? slot->arrived_us : 1;
+}
+
+/* A Push under way. */
+typedef struct {
+    ts_job *job;
+    uint32_t worker;
+    ts_buffer *buffer;       /* [borrow] */
+    const Terse__Push *push;
+    bool compact;            /* held packets are copied out, since they are little of a large frame */
+    verdict_list refused[VERDICTS];
+} admission;
+
+/* Reads the bundle once to the end, so that a frame is taken whole or not at all. */
+static terse_status look_through(admission *a, const ts_frame *frame, size_t *count) {
+    ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, a->job->store.count);
+    uint32_t number;
+    const uint8_t *packet;
+    size_t len, useful = 0;
+    terse_status status;
+    *count = 0;
+    while ((status = ts_bundle_next(&reader, &number, &packet, &len)) == TERSE_OK) {
+        if (judge(a->job, &a->job->store.slices[number], a->worker, a->push->step, len) == VERDICTS) useful += len;
+        ++*count;
+    }
+    a->compact = useful + 1024 < a->buffer->capacity / 2;
+    return status == TERSE_EAGAIN ? TERSE_OK : status;
+}
+
+static terse_status hold(admission *a, ts_slice_state *slice, const uint8_t *packet, size_t len, uint64_t now_us) {
+    if (!a->compact) {
+        ts_store_hold(slice, a->worker, a->buffer, packet, len, a->push->step, now_us);
+        return TERSE_OK;
+    }
+    ts_buffer *copy;
+    TS_TRY(ts_buffer_create(len, &copy));
+    if (len > 0) memcpy(copy->data, packet, len);
+    copy->len = len;
+    ts_store_hold(slice, a->worker, copy, copy->data, len, a->push->step, now_us);
+    ts_buffer_unref(copy);
+    return TERSE_OK;
+}
+
+static terse_status take_packet(admission *a, uint32_t number, const uint8_t *packet, size_t len, uint64_t now_us) {
+    ts_job *job = a->job;
+    ts_slice_state *slice = &job->store.slices[number];
+    ts_member *member = &job->members.members[a->worker];
+    uint32_t incarnation = a->push->incarnation ? a->push->incarnation : 1;
+    verdict what = incarnation == member->incarnation ? judge(job, slice, a->worker, a->push->step, len) : LATE;
+    if (what == VERDICTS) {
+        TS_TRY(hold(a, slice, packet, len, now_us));
+        owe_push(job, slice, a->worker, a->push);
+        if (member->unacked_since_us == 0) member->unacked_since_us = now_us;
+        ts_rounds_consider(job, slice);
+        return TERSE_OK;
+    }
+    if (what == REPEATED) owe_push(job, slice, a->worker, a->push);
+    const ts_slot *slot = &slice->slots[a->worker];
+    if (what == REPEATED && slot->frame && slot->step == a->push->step) say_again(job, slice, a->worker, now_us);
+    else a->refused[what].slices[a->refused[what].count++] = number;
+    return TERSE_OK;
+}
+
+terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *buffer, const ts_frame *frame) {
+    admission a = {.job = job, .worker = worker, .buffer = buffer, .push = frame->header->push};
+    uint64_t now_us = ts_server_now(job->server);
+    size_t count;
+    TS_TRY(look_through(&a, frame, &count));
+    uint32_t *lists = ts_mem_calloc(count * VERDICTS, sizeof *lists);
+    TS_REQUIRE(lists, TERSE_ENOMEM);
+    for (unsigned v = 0; v < VERDICTS; v++) a.refused[v].slices = lists + v * count;
+    ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
+    uint32_t number;
+    const uint8_t *packet;
+    size_t len;
+    terse_status status = TERSE_OK;
+    while (status == TERSE_OK && ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK)
+        status = take_packet(&a, number, packet, len, now_us);
+    for (unsigned v = 0; v < VERDICTS; v++)
+        if (a.refused[v].count > 0)
+            ts_link_ack(job->server, ts_job_peer(job, worker), job->id, a.push->step, verdicts[v].status,
+                        a.refused[v].slices, a.refused[v].count, verdicts[v].reason);
+    ts_mem_free(lists);
+    return status;
+}
+
+terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
+    TS_REQUIRE(worker == 0, TERSE_EPEER);
+    ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
+    uint32_t number;
+    const uint8_t *packet;
+    size_t len, count = 0;
+    terse_status status;
+    while ((status = ts_bundle_next(&reader, &number, &packet, &len)) == TERSE_OK) {
+        TS_REQUIRE(len == job->store.slices[number].n * sizeof(float), TERSE_ECORRUPT);
+        count++;
+    }
+    if (status != TERSE_EAGAIN) return status;
+    uint32_t *slices = ts_mem_calloc(count, sizeof *slices);
+    TS_REQUIRE(slices, TERSE_ENOMEM);
+    reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
+    for (count = 0; ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK; count++) {
+        if (ts_store_set(&job->store, number, packet)) job->last_progress_us = ts_server_now(job->server);
+        slices[count] = number;
+    }
+    ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_OK, slices, count, NULL);
+    ts_mem_free(slices);
+    for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].reply_due = true; /* those who wait */
+    return TERSE_OK;
+}
+
+static void ack_worker(ts_job *job, uint32_t worker, uint32_t *slices, uint64_t now_us) {
+    ts_member *member = &job->members.members[worker];
+    uint64_t step = 0, oldest_us = 0;
+    size_t count = 0;
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        ts_slot *slot = &job->store.slices[s].slots[worker];
+        if (!slot->frame || slot->acked) continue;
+        if (now_us - slot->arrived_us < ACK_AFTER_US) {
+            if (oldest_us == 0 || slot->arrived_us < oldest_us) oldest_us = slot->arrived_us;
+            continue;
+        }
+        if (count > 0 && slot->step != step) {
+            ts_link_ack(job->server, member->peer, job->id, step, TERSE_OK, slices, count, NULL);
+            count = 0;
+        }
+        step = slot->step;
+        slices[count++] = s;
+        slot->acked = true;
+    }
+    if (count > 0) ts_link_ack(job->server, member->peer, job->id, step, TERSE_OK, slices, count, NULL);
+    member->unacked_since_us = oldest_us;
+}
+
+void ts_admission_tick(struct ts_job *job) {
+    uint64_t now_us = ts_server_now(job->server);
+    uint32_t *slices = NULL;
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        const ts_member *member = &job->members.members[w];
+        if (member->unacked_since_us == 0 || now_us - member->unacked_since_us < ACK_AFTER_US) continue;
+        if (member->state != TS_MEMBER_ATTACHED) continue;
+        if (!slices) slices = ts_mem_calloc(job->store.count, sizeof *slices);
+        if (!slices) return; /* the worker repeats itself, and the next tick tries again */
+        ack_worker(job, w, slices, now_us);
+    }
+    ts_mem_free(slices);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bulk-synchronous rounds (Valiant 1990): a slice goes from version v to v + 1 when every member that owes step v has
+ * delivered it. Who has delivered counts, never how many packets came.
+ */
+#include "server/consistency.h"
+
+static terse_status bsp_admit(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker,
+                              uint64_t step) {
+    if (step < slice->version) return TERSE_EDUPLICATE;
+    /* A worker pushes step v + 1 only after it has seen version v + 1. */
+    if (step > slice->version) return TERSE_ESTATE;
+    if (slice->slots[worker].frame) return TERSE_EDUPLICATE;
+    return ts_membership_expects(membership, worker, step) ? TERSE_OK : TERSE_ESTALE;
+}
+
+static bool bsp_misses(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker) {
+    return !slice->slots[worker].frame && ts_membership_expects(membership, worker, slice->version);
+}
+
+static bool bsp_closable(const ts_membership *membership, const ts_slice_state *slice) {
+    if (slice->held == 0 || slice->held + membership->done < membership->count) return false;
+    for (uint32_t w = 0; w < membership->count; w++)
+        if (bsp_misses(membership, slice, w)) return false;
+    return true;
+}
+
+static bool bsp_takes_part(const ts_slice_state *slice, uint32_t worker) {
+    return slice->slots[worker].frame && slice->slots[worker].step == slice->version;
+}
+
+extern const ts_consistency ts_consistency_bsp;
+const ts_consistency ts_consistency_bsp = {
+    .mode = TS_MODE_BSP,
+    .name = "bsp",
+    .admit = bsp_admit,
+    .closable = bsp_closable,
+    .misses = bsp_misses,
+    .takes_part = bsp_takes_part,
+};

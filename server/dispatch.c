@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/dispatch.h"
+
+#include "common/base/log.h"
+#include "server/admission.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+#include "server/reply.h"
+#include "server/session.h"
+
+#define ABORT_PAUSE_US 200000u /* a failed server repeats its reason to whoever still talks, this often at most */
+
+/* Bytes after the warm-up count from a worker's first push of a later step. */
+static void note_step(ts_server *server, uint32_t peer, uint64_t step, size_t bytes) {
+    ts_link *link = &server->links[peer];
+    if (link->steady || step < server->config->error_feedback.warmup.steps) return;
+    link->steady = true;
+    link->steady_in_base = link->bytes_in - bytes;
+    link->steady_out_base = link->bytes_out;
+}
+
+static void abort_from(ts_server *server, uint32_t peer, const Terse__Abort *abort) {
+    terse_status status = abort->status == TERSE_OK ? TERSE_EPEER : (terse_status)abort->status;
+    ts_server_fail(server, status, "%s ended the job: %s", ts_server_peer_name(server, peer), abort->reason);
+}
+
+/* Messages that only an attached worker may send. */
+static terse_status from_attached(ts_job *job, uint32_t worker, ts_buffer *buffer, const ts_frame *frame) {
+    ts_server *server = job->server;
+    const Terse__Header *header = frame->header;
+    ts_member *member = &job->members.members[worker];
+    TS_REQUIRE(member->state == TS_MEMBER_ATTACHED, TERSE_ESTATE);
+    switch (header->body_case) {
+    case TERSE__HEADER__BODY_PUSH:
+        note_step(server, member->peer, header->push->step, buffer->len);
+        return ts_admission_push(job, worker, buffer, frame);
+    case TERSE__HEADER__BODY_PULL: return ts_reply_pull(job, worker, header->pull);
+    case TERSE__HEADER__BODY_SET: return ts_admission_set(job, worker, frame);
+    case TERSE__HEADER__BODY_DONE: return ts_session_done(job, worker, header->done);
+    case TERSE__HEADER__BODY_REDUCE:
+        TS_REQUIRE(server->index == 0, TERSE_ESTATE);
+        return ts_reduce_take(job, worker, header->reduce);
+    case TERSE__HEADER__BODY_STATS_REQUEST: member->stats_due = true; return TERSE_OK;
+    default: return TERSE_EUNSUPPORTED;
+    }
+}
+
+static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer, const ts_frame *frame) {
+    switch (frame->header->body_case) {
+    case TERSE__HEADER__BODY_HELLO: return ts_session_hello(job, worker, frame->header->hello);
+    case TERSE__HEADER__BODY_CONTRACT: return ts_session_contract(job, worker, frame);
+    case TERSE__HEADER__BODY_HEARTBEAT: return TERSE_OK;
+    case TERSE__HEADER__BODY_BYE: ts_session_bye(job, worker); return TERSE_OK;
+    default: return from_attached(job, worker, buffer, frame);
+    }
+}
+
+/* A parsed frame. Returns why it was not taken. */
+static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, const ts_frame *frame) {
+    const ts_peer *from = &server->transport->peers[peer];
+    if (frame->header->body_case == TERSE__HEADER__BODY_ABORT) {
+        if (server->state == TS_SERVER_RUNNING) abort_from(server, peer, frame->header->abort);
+        return TERSE_OK;
+    }
+    if (server->state == TS_SERVER_FAILED && frame->header->body_case != TERSE__HEADER__BODY_BYE &&
+        ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
+        ts_link_abort(server, peer, server->failure, server->message.text); /* the first one may have been lost */
+    if (server->state != TS_SERVER_RUNNING) return TERSE_OK;
+    TS_REQUIRE(from->role == TS_ROLE_WORKER, TERSE_EPEER);
+    TS_REQUIRE(frame->header->job < server->job_count, TERSE_ENOTFOUND);
+    ts_job *job = server->jobs[frame->header->job];
+    TS_REQUIRE(from->index < job->members.count, TERSE_EPEER);
+    return from_worker(job, from->index, buffer, frame);
+}
+
+void ts_dispatch_frame(ts_server *server, uint32_t peer, ts_buffer *buffer) {
+    ts_link *link = &server->links[peer];
+    ts_frame frame = {0};
+    if (buffer->len > server->config->limits.frame_bytes) {
+        link->rejected++;
+        return;
+    }
+    terse_status status = ts_frame_parse(buffer, &frame);
+    if (status != TERSE_OK) {
+        if (status == TERSE_EVERSION) link->other_version++;
+        else link->corrupt++;
+        return;
+    }
+    link->frames_in++;
+    link->bytes_in += buffer->len;
+    link->last_heard_us = ts_server_now(server);
+    status = take(server, peer, buffer, &frame);
+    if (status != TERSE_OK) {
+        link->rejected++;
+        if (link->rejected == 1)
+            ts_log(TS_LOG_WARN, "dispatch", "a frame was refused", "from=\"%s\" kind=%d status=%s",
+                   ts_server_peer_name(server, peer), (int)frame.header->body_case, terse_status_name(status));
+    }
+    ts_frame_release(&frame);
+}

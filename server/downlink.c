@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/downlink.h"
+
+#include "common/base/mem.h"
+#include "server/slice_math.h"
+
+static terse_status reserve_difference(ts_round_item *item, size_t n) {
+    if (n <= item->difference_elems) return TERSE_OK;
+    float *difference = ts_mem_aligned(n, sizeof *difference);
+    TS_REQUIRE(difference, TERSE_ENOMEM);
+    ts_mem_free(item->difference);
+    item->difference = difference;
+    item->difference_elems = n;
+    return TERSE_OK;
+}
+
+static terse_status reserve_packet(ts_round_item *item, size_t bytes) {
+    if (bytes <= item->packet_room) return TERSE_OK;
+    uint8_t *packet = ts_mem_realloc(NULL, bytes, 1);
+    TS_REQUIRE(packet, TERSE_ENOMEM);
+    ts_mem_free(item->packet);
+    item->packet = packet;
+    item->packet_room = bytes;
+    return TERSE_OK;
+}
+
+/* What is still to be said of the slice, as the encoder's residual. */
+static terse_status unsaid(ts_round_item *item, ts_slice_state *slice, float **residual) {
+    if (slice->kind == TS_DOWNLINK_AVERAGE) {
+        /* The averages themselves: adding them to ever growing sums and taking differences would round them. */
+        if (item->sum.dense) {
+            ts_sweep_add(slice->reference, item->sum.value, slice->n);
+        } else {
+            for (size_t word = 0; word < ts_bitmap_words(slice->n); word++) {
+                for (uint64_t bits = item->sum.touched[word]; bits; bits &= bits - 1) {
+                    size_t i = word * 64 + (size_t)__builtin_ctzll(bits);
+                    slice->reference[i] += item->sum.value[i];
+                }
+            }
+        }
+        *residual = slice->reference;
+        return TERSE_OK;
+    }
+    TS_TRY(reserve_difference(item, slice->n));
+    ts_sweep_subtract(item->difference, slice->params, slice->reference, slice->n);
+    *residual = item->difference;
+    return TERSE_OK;
+}
+
+static terse_status encode(ts_round_item *item, ts_slice_state *slice, float *residual, size_t *len) {
+    ts_encode_input input = {
+        .gradient_scale = 1.0f,
+        .residual = residual,
+        .step = item->version,
+        .ratio = ts_config_warmup_ratio(item->config, slice->pull.pipeline, item->version),
+        .nonfinite = TS_NONFINITE_ZERO,
+    };
+    TS_TRY(ts_encoder_begin(slice->encoder, item->scratch, &input, NULL));
+    TS_TRY(reserve_packet(item, ts_encoder_bound(slice->encoder, item->scratch, 0)));
+    return ts_encoder_slice(slice->encoder, item->scratch, 0, item->packet, item->packet_room, len);
+}
+
+terse_status ts_downlink_encode(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
+    ts_slice_state *slice = entry->slice;
+    const uint8_t *packet = (const uint8_t *)slice->params;
+    size_t len = slice->n * sizeof(float);
+    if (slice->kind != TS_DOWNLINK_REPLACE) {
+        float *residual;
+        TS_TRY(unsaid(item, slice, &residual));
+        TS_TRY(encode(item, slice, residual, &len));
+        packet = item->packet;
+    }
+    if (slice->kind == TS_DOWNLINK_REFERENCE) {
+        /* The same addition as the workers': params - residual would round otherwise than reference + decoded. */
+        TS_TRY(ts_decode_add(item->scratch, &slice->pull, NULL, 0, item->version, packet, len, slice->reference));
+    }
+    TS_TRY(ts_bundle_add(writer, slice->local, packet, len));
+    entry->len = len;
+    entry->offset = writer->frame->len - len;
+    return TERSE_OK;
+}

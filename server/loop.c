@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/loop.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/pump.h"
+
+#define TICK_MS 50u
+#define POOL_THREADS 4u /* libuv's own default; more works than that would only queue */
+
+static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+#define SIGNALS (sizeof signals / sizeof signals[0])
+
+typedef struct {
+    ts_executor executor; /* first: the executor is the loop */
+    uv_loop_t loop;
+    ts_server *server;
+    ts_pump *pump;
+    uv_timer_t tick;
+    uv_signal_t signals[SIGNALS];
+    bool closing;
+} server_loop;
+
+/* ---- the executor: libuv's pool --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uv_work_t request;
+    server_loop *loop;
+    ts_executor_fn work, done;
+    void *argument;
+} pool_work;
+
+static void close_when_over(server_loop *loop);
+
+static void run_work(uv_work_t *request) {
+    pool_work *work = request->data;
+    work->work(work->argument);
+}
+
+static void run_done(uv_work_t *request, int status) {
+    pool_work *work = request->data;
+    server_loop *loop = work->loop;
+    (void)status; /* nothing of ours is ever cancelled */
+    work->done(work->argument);
+    ts_mem_free(work);
+    if (loop->pump) ts_pump_wake(loop->pump);
+    close_when_over(loop);
+}
+
+static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
+    server_loop *loop = (server_loop *)executor;
+    pool_work *work = ts_mem_calloc(1, sizeof *work);
+    TS_REQUIRE(work, TERSE_ENOMEM);
+    *work = (pool_work){.loop = loop, .work = work_fn, .done = done_fn, .argument = argument};
+    work->request.data = work;
+    if (uv_queue_work(&loop->loop, &work->request, run_work, run_done) != 0) {
+        ts_mem_free(work);
+        return TERSE_ENOMEM;
+    }
+    return TERSE_OK;
+}
+
+/* ---- callbacks ---------------------------------------------------------------------------------------------------------- */
+
+static void after_poll(void *context, bool moved) {
+    server_loop *loop = context;
+    (void)moved;
+    ts_server_flush(loop->server);
+    close_when_over(loop);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    server_loop *loop = timer->data;
+    ts_server_tick(loop->server);
+    ts_pump_wake(loop->pump);
+    close_when_over(loop);
+}
+
+static void on_signal(uv_signal_t *handle, int number) {
+    server_loop *loop = handle->data;
+    if (number == SIGUSR2) ts_server_dump(loop->server, stderr);
+    else if (number == SIGUSR1) ts_log(TS_LOG_WARN, "loop", "SIGUSR1: checkpoints are not in this version", "");
+    else ts_server_stop(loop->server, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    if (loop->pump) ts_pump_wake(loop->pump);
+    close_when_over(loop);
+}
+
+/* Once the job is over and nothing of it is in the pool, all handles close and uv_run returns. */
+static void close_when_over(server_loop *loop) {
+    if (loop->closing || ts_server_get_state(loop->server) == TS_SERVER_RUNNING || !ts_server_idle(loop->server)) return;
+    loop->closing = true;
+    if (loop->pump) ts_pump_close(loop->pump, NULL);
+    loop->pump = NULL;
+    uv_close((uv_handle_t *)&loop->tick, NULL);
+    for (size_t s = 0; s < SIGNALS; s++) uv_close((uv_handle_t *)&loop->signals[s], NULL);
+}
+
+/* ---- life ----------------------------------------------------------------------------------------------------------------- */
+
+static unsigned pool_threads(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores > (long)POOL_THREADS ? POOL_THREADS : (unsigned)cores;
+}
+
+/* The handles exist from here on, so that one path closes them; starting them may fail. */
+static terse_status start_handles(server_loop *loop, ts_transport *transport) {
+    ts_pump_options options = {.spin_us = 50, .timer_us = 1000, .safety_timer_us = 20000};
+    options.context = loop;
+    options.after_poll = after_poll;
+    uv_timer_init(&loop->loop, &loop->tick);
+    loop->tick.data = loop;
+    bool started = true;
+    for (size_t s = 0; s < SIGNALS; s++) {
+        started = uv_signal_init(&loop->loop, &loop->signals[s]) == 0 && started;
+        loop->signals[s].data = loop;
+        started = started && uv_signal_start(&loop->signals[s], on_signal, signals[s]) == 0;
+    }
+    TS_REQUIRE(started && uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS) == 0, TERSE_EIO);
+    return ts_pump_create(&loop->loop, transport, &options, &loop->pump);
+}
+
+terse_status ts_loop_run(const ts_config *config, ts_transport *transport, ts_loop_end *end) {
+    server_loop *loop = ts_mem_calloc(1, sizeof *loop);
+    TS_REQUIRE(loop, TERSE_ENOMEM);
+    loop->executor = (ts_executor){.submit = submit, .threads = pool_threads()};
+    terse_status status = uv_loop_init(&loop->loop) == 0 ? TERSE_OK : TERSE_EIO;
+    if (status != TERSE_OK) {
+        ts_mem_free(loop);
+        return status;
+    }
+    status = ts_server_create(config, transport, &loop->executor, &loop->server);
+    if (status != TERSE_OK) goto out;
+    status = start_handles(loop, transport);
+    if (status != TERSE_OK) {
+        ts_server_stop(loop->server, "its event loop cannot start");
+        close_when_over(loop);
+    }
+    uv_run(&loop->loop, UV_RUN_DEFAULT);
+    end->state = ts_server_get_state(loop->server);
+    end->failure = ts_server_failure(loop->server);
+    memcpy(end->message.text, ts_server_message(loop->server), sizeof end->message.text);
+out:
+    ts_server_destroy(loop->server);
+    uv_loop_close(&loop->loop);
+    ts_mem_free(loop);
+    return status;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* terse-server: command line, config, MPI, loop, exit code. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/config/config.h"
+#include "common/net/mpi_transport.h"
+#include "server/loop.h"
+
+#define FLUSH_US 2000000u /* so long the last messages may take to go out */
+
+static const char usage[] =
+    "usage: mpirun -n SERVERS terse-server CONFIG [--set KEY=VALUE]... : -n WORKERS terse-worker CONFIG\n"
+    "\n"
+    "The parameter server: holds a share of the parameters, sums what the workers push, and\n"
+    "ends with 0 when all workers are done.\n"
+    "\n"
+    "  CONFIG            a YAML file; configs/README.md lists its keys\n"
+    "  --set KEY=VALUE   overrides a key, as --set consistency.deadline_s=10\n"
+    "  --log LEVEL       error, warn, info or debug\n"
+    "  --help, --version\n"
+    "\n"
+    "SIGTERM and SIGINT end the job in order; SIGUSR2 writes the whole state to standard error.\n"
+    "\n"
+    "Exit codes: 0 all workers were done; 1 failed; 2 the config is not valid; 3 a worker or server\n"
+    "ended the job or is not what was agreed; 4 somebody was silent past consistency.deadline_s.\n";
+
+static void say_note(void *context, const char *text) {
+    (void)context;
+    ts_log(TS_LOG_WARN, "config", text, "");
+}
+
+static void set_log_level(const ts_config *config) {
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    for (size_t i = 0; config->log.level && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(config->log.level, names[i]) == 0) ts_log_set_level((ts_log_level)i);
+}
+
+static int exit_code(terse_status failure) {
+    switch (failure) {
+    case TERSE_OK: return TS_EXIT_OK;
+    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
+    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
+    case TERSE_ENOMEM:
+    case TERSE_EIO:
+    case TERSE_EUNSUPPORTED:
+    case TERSE_ESHUTDOWN: return TS_EXIT_FAILED;
+    default: return TS_EXIT_PEER;
+    }
+}
+
+/* Returns the exit code; does not return when the job failed with MPI running. */
+static int serve(const ts_config *config) {
+    ts_mpi_options options = {
+        .role = TS_ROLE_SERVER,
+        .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
+        .window_bytes = (size_t)config->limits.window_bytes,
+        .frame_limit_bytes = (size_t)config->limits.frame_bytes,
+    };
+    ts_transport *transport = NULL;
+    ts_error error = {""};
+    terse_status status = ts_mpi_transport_create(&options, &transport, &error);
+    if (status != TERSE_OK) {
+        ts_log(TS_LOG_ERROR, "main", "cannot join the job", "status=%s reason=\"%s\"", terse_status_name(status),
+               error.text);
+        return exit_code(status);
+    }
+    const ts_peer *self = &transport->peers[transport->self];
+    char name[32];
+    snprintf(name, sizeof name, "server%u", self->index);
+    ts_log_set_name(name);
+    if (self->index == 0) ts_config_notes(config, say_note, NULL);
+    ts_log(TS_LOG_INFO, "main", "server starts", "version=%s servers=%u workers=%u deadline_s=%g", TS_VERSION,
+           transport->servers, transport->workers, config->consistency.deadline_s);
+    if (self->index == 0 && !ts_mpi_recovery_on())
+        ts_log(TS_LOG_WARN, "main", "recovery is off: one dead rank kills all; use mpirun --tune configs/openmpi.conf",
+               "");
+    ts_loop_end end = {.state = TS_SERVER_FAILED};
+    status = ts_loop_run(config, transport, &end);
+    if (status != TERSE_OK) {
+        ts_log(TS_LOG_ERROR, "main", "cannot serve", "status=%s", terse_status_name(status));
+        end.failure = status;
+    }
+    bool clean = end.state == TS_SERVER_FINISHED;
+    int code = clean ? TS_EXIT_OK : exit_code(end.failure);
+    ts_mpi_transport_finish(transport, FLUSH_US, clean, code);
+    return code;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); /* Open MPI leaves it deadly: a peer's death would take this process along */
+    ts_command_line line;
+    ts_error error = {""};
+    if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) {
+        fprintf(stderr, "terse-server: %s\n", error.text);
+        return TS_EXIT_CONFIG;
+    }
+    if (line.help || line.version) {
+        if (line.version) printf("terse-server %s\n", TS_VERSION);
+        else fputs(usage, stdout);
+        return TS_EXIT_OK;
+    }
+    if (!line.config || argc > 1) {
+        if (argc > 1) fprintf(stderr, "terse-server: %s: no such option\n", argv[1]);
+        fputs(usage, stderr);
+        return TS_EXIT_CONFIG;
+    }
+    ts_config *config = NULL;
+    terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
+    }
+    set_log_level(config);
+    int code = serve(config);
+    ts_config_free(config);
+    return code;
+}

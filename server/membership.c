@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/membership.h"
+
+#include "common/base/mem.h"
+
+terse_status ts_membership_create(ts_membership *membership, uint32_t count) {
+    ts_member *members = ts_mem_calloc(count, sizeof *members);
+    TS_REQUIRE(members, TERSE_ENOMEM);
+    *membership = (ts_membership){.members = members, .count = count};
+    return TERSE_OK;
+}
+
+void ts_membership_free(ts_membership *membership) {
+    ts_mem_free(membership->members);
+    *membership = (ts_membership){0};
+}
+
+void ts_membership_attach(ts_membership *membership, uint32_t worker) {
+    ts_member *member = &membership->members[worker];
+    if (member->state != TS_MEMBER_EXPECTED) return;
+    member->state = TS_MEMBER_ATTACHED;
+    membership->attached++;
+    membership->generation++;
+}
+
+void ts_membership_done(ts_membership *membership, uint32_t worker, uint64_t steps) {
+    ts_member *member = &membership->members[worker];
+    if (member->done) return;
+    member->done = true;
+    member->done_steps = steps;
+    membership->done++;
+    membership->generation++;
+}
+
+void ts_membership_gone(ts_membership *membership, uint32_t worker) {
+    ts_member *member = &membership->members[worker];
+    if (member->state == TS_MEMBER_GONE) return;
+    ts_membership_done(membership, worker, 0);
+    member->state = TS_MEMBER_GONE;
+    membership->gone++;
+    membership->generation++;
+}
+
+bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step) {
+    const ts_member *member = &membership->members[worker];
+    return !member->done || step < member->done_steps;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who takes part in a job: attached, done, gone; each change is a new generation. */
+#ifndef TS_SERVER_MEMBERSHIP_H
+#define TS_SERVER_MEMBERSHIP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/contract/contract.h"
+
+typedef enum {
+    TS_MEMBER_EXPECTED, /* of the launch, not here yet */
+    TS_MEMBER_ATTACHED,
+    TS_MEMBER_GONE      /* said Bye, or was done and fell silent */
+} ts_member_state;
+
+typedef struct {
+    uint32_t peer; /* of the transport */
+    ts_member_state state;
+    uint32_t incarnation;
+    bool said_hello;
+    uint8_t digest[TS_DIGEST_BYTES]; /* of its Hello */
+    bool done;
+    uint64_t done_steps;        /* it pushes steps below this */
+    uint64_t unacked_since_us;  /* arrival of the oldest push that nobody acknowledged yet; 0 for none */
+    bool reply_due;             /* some slice may have a reply for it that is not in a shared frame */
+    bool reply_later;           /* there is one, but its queue is full */
+    bool stats_due;
+} ts_member;
+
+typedef struct {
+    ts_member *members; /* [own] by worker number */
+    uint32_t count;
+    uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
+    uint32_t generation;
+} ts_membership;
+
+terse_status ts_membership_create(ts_membership *membership, uint32_t count) TERSE_NODISCARD;
+void ts_membership_free(ts_membership *membership);
+
+void ts_membership_attach(ts_membership *membership, uint32_t worker);
+/* No pushes from `steps` on. A second call changes nothing. */
+void ts_membership_done(ts_membership *membership, uint32_t worker, uint64_t steps);
+void ts_membership_gone(ts_membership *membership, uint32_t worker);
+
+/* Whether the worker still owes a push for this step. */
+bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What turns the average of the workers' gradients into new parameters: one
+ * vtable a kind, one file each, one line in optimizer_list.h.
+ */
+#ifndef TS_SERVER_OPTIMIZER_H
+#define TS_SERVER_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/config/config.h"
+
+#define TS_OPTIMIZER_STATES 2 /* arrays of n floats that an optimizer may keep for a slice */
+
+/* One step on one slice of n elements. */
+typedef struct {
+    size_t n;
+    float *params;                      /* [borrow] n, in and out */
+    float *state[TS_OPTIMIZER_STATES];  /* [borrow] n each, in and out; NULL where states() asked for fewer */
+    const float *gradient;              /* [borrow] n: the average */
+    const uint64_t *touched;            /* [borrow] one bit an element that may differ from 0; NULL: any may */
+    uint64_t step;                      /* the version that is being left, from 0 */
+    double lr;
+    bool plain;                         /* momentum and weight decay of this tensor are the worker's */
+} ts_optimizer_input;
+
+typedef struct {
+    ts_optimizer_name id;
+    const char *name;
+    const char *summary;
+    const char *formula;
+    bool aggregates; /* the pull carries the average itself, and the optimizer lives in the worker */
+    /* How many state arrays a slice needs, all zero at first. */
+    unsigned (*states)(const ts_config *config, bool plain);
+    /* Thread: any. Touches nothing but the input's arrays. */
+    void (*step)(const ts_config *config, const ts_optimizer_input *input);
+} ts_optimizer;
+
+/* The optimizer of a name in the config. Returns: a constant table, or NULL when this build has none. */
+const ts_optimizer *ts_optimizer_find(ts_optimizer_name id);
+
+#endif

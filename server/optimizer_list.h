@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* X(symbol): every optimizer; adding one is its file and a line here. */
+#ifndef TS_SERVER_OPTIMIZER_LIST_H
+#define TS_SERVER_OPTIMIZER_LIST_H
+
+#define TS_OPTIMIZER_LIST(X)                                                    \
+    X(ts_optimizer_none)                                                        \
+    X(ts_optimizer_sgd)
+
+#endif

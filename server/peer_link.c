@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/peer_link.h"
+
+uint64_t ts_server_deadline_us(const ts_server *server) {
+    return (uint64_t)(server->config->consistency.deadline_s * 1e6);
+}
+
+const char *ts_server_peer_name(const ts_server *server, uint32_t peer) {
+    return server->transport->peers[peer].name;
+}
+
+void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame) {
+    ts_link *link = &server->links[peer];
+    if (server->transport->ops->send(server->transport, peer, frame) != TERSE_OK) {
+        link->send_failures++;
+        return;
+    }
+    link->frames_out++;
+    link->bytes_out += frame->len;
+    link->last_sent_us = ts_server_now(server);
+}
+
+void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header) {
+    ts_buffer *frame;
+    if (ts_frame_control(header, &frame) != TERSE_OK) {
+        server->links[peer].send_failures++;
+        return;
+    }
+    ts_link_send(server, peer, frame);
+    ts_buffer_unref(frame);
+}
+
+void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
+                 const uint32_t *slices, size_t count, const char *reason) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Ack ack = TERSE__ACK__INIT;
+    header.job = job;
+    header.body_case = TERSE__HEADER__BODY_ACK;
+    header.ack = &ack;
+    ack.step = step;
+    ack.status = (uint32_t)status;
+    ack.n_slices = count;
+    ack.slices = (uint32_t *)(uintptr_t)slices; /* protobuf-c has no const; packing only reads */
+    if (reason) ack.reason = (char *)(uintptr_t)reason;
+    ts_link_control(server, peer, &header);
+}
+
+void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Abort abort = TERSE__ABORT__INIT;
+    header.body_case = TERSE__HEADER__BODY_ABORT;
+    header.abort = &abort;
+    abort.status = (uint32_t)status;
+    abort.reason = (char *)(uintptr_t)reason;
+    server->links[peer].last_abort_us = ts_server_now(server);
+    ts_link_control(server, peer, &header);
+}
+
+bool ts_link_quiet(const ts_server *server, uint32_t peer) {
+    uint64_t quarter = ts_server_deadline_us(server) / 4, pause = quarter < 1000000 ? quarter : 1000000;
+    return ts_server_now(server) - server->links[peer].last_sent_us >= pause;
+}

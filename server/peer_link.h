@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending to peers, with counters; heartbeats to those who have heard nothing for a while. */
+#ifndef TS_SERVER_PEER_LINK_H
+#define TS_SERVER_PEER_LINK_H
+
+#include "server/server_internal.h"
+
+/* Sends a finished frame. frame: [borrow]. A frame that cannot be sent is counted: peers ask again. */
+void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame);
+/* Builds and sends a frame without payload. */
+void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header);
+void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
+                 const uint32_t *slices, size_t count, const char *reason);
+void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason);
+/* Whether nothing was sent to the peer for so long that a heartbeat is due. */
+bool ts_link_quiet(const ts_server *server, uint32_t peer);
+
+#endif

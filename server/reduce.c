@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/reduce.h"
+
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) {
+    double **values = ts_mem_calloc(workers, sizeof *values);
+    TS_REQUIRE(values, TERSE_ENOMEM);
+    *reduce = (ts_reduce){.values = values, .workers = workers};
+    return TERSE_OK;
+}
+
+static void forget_terms(ts_reduce *reduce) {
+    for (uint32_t w = 0; w < reduce->workers; w++) {
+        ts_mem_free(reduce->values[w]);
+        reduce->values[w] = NULL;
+    }
+    reduce->open = false;
+}
+
+void ts_reduce_free(ts_reduce *reduce) {
+    if (reduce->values) forget_terms(reduce);
+    ts_mem_free(reduce->values);
+    ts_buffer_unref(reduce->result);
+    *reduce = (ts_reduce){0};
+}
+
+terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) {
+    ts_reduce *reduce = &job->reduce;
+    TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES, TERSE_ELIMIT);
+    if (reduce->answered && message->sequence <= reduce->last) {
+        /* An older one than the last was answered to everybody before the last could open. */
+        if (message->sequence == reduce->last) ts_link_send(job->server, ts_job_peer(job, worker), reduce->result);
+        return TERSE_OK;
+    }
+    TS_REQUIRE(!reduce->open || message->sequence == reduce->sequence, TERSE_ESTATE);
+    if (reduce->open && reduce->values[worker]) return TERSE_OK;
+    if (reduce->open && message->n_values != reduce->count) {
+        ts_server_fail(job->server, TERSE_EMISMATCH, "%s reduces %zu values where %s reduces %zu",
+                       ts_job_worker_name(job, worker), message->n_values, ts_job_worker_name(job, reduce->first),
+                       reduce->count);
+        return TERSE_OK;
+    }
+    double *values = ts_mem_calloc(message->n_values, sizeof *values);
+    TS_REQUIRE(values, TERSE_ENOMEM);
+    if (message->n_values > 0) memcpy(values, message->values, message->n_values * sizeof *values);
+    if (!reduce->open) {
+        reduce->open = true;
+        reduce->sequence = message->sequence;
+        reduce->count = message->n_values;
+        reduce->first = worker;
+    }
+    reduce->values[worker] = values;
+    ts_reduce_check(job);
+    return TERSE_OK;
+}
+
+static terse_status build_result(const ts_job *job, double *sum, ts_buffer **frame) {
+    const ts_reduce *reduce = &job->reduce;
+    for (uint32_t w = 0; w < reduce->workers; w++)
+        for (size_t i = 0; reduce->values[w] && i < reduce->count; i++) sum[i] += reduce->values[w][i];
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Reduced reduced = TERSE__REDUCED__INIT;
+    header.job = job->id;
+    header.body_case = TERSE__HEADER__BODY_REDUCED;
+    header.reduced = &reduced;
+    reduced.sequence = reduce->sequence;
+    reduced.n_values = reduce->count;
+    reduced.values = sum;
+    return ts_frame_control(&header, frame);
+}
+
+void ts_reduce_check(struct ts_job *job) {
+    ts_reduce *reduce = &job->reduce;
+    if (!reduce->open) return;
+    for (uint32_t w = 0; w < reduce->workers; w++)
+        if (!reduce->values[w] && job->members.members[w].state != TS_MEMBER_GONE) return;
+    ts_buffer *frame = NULL;
+    double *sum = ts_mem_calloc(reduce->count, sizeof *sum);
+    terse_status status = sum ? build_result(job, sum, &frame) : TERSE_ENOMEM;
+    ts_mem_free(sum);
+    if (status != TERSE_OK) {
+        ts_server_fail(job->server, status, "server %u cannot answer a sum of %zu values: %s", job->server->index,
+                       reduce->count, terse_strerror(status));
+        return;
+    }
+    ts_buffer_unref(reduce->result);
+    reduce->result = frame;
+    reduce->last = reduce->sequence;
+    reduce->answered = true;
+    forget_terms(reduce);
+    for (uint32_t w = 0; w < reduce->workers; w++)
+        if (job->members.members[w].state == TS_MEMBER_ATTACHED) ts_link_send(job->server, ts_job_peer(job, w), frame);
+}

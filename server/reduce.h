@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums of a few numbers over all workers, added in worker order; also barriers. Server 0 only. */
+#ifndef TS_SERVER_REDUCE_H
+#define TS_SERVER_REDUCE_H
+
+#include "common/wire/frame.h"
+
+struct ts_job;
+
+#define TS_REDUCE_VALUES 65536u /* no worker reduces more */
+
+typedef struct {
+    bool open;
+    uint64_t sequence;   /* the one that gathers, when open */
+    size_t count;        /* values of each worker */
+    uint32_t first;      /* the worker that opened it */
+    double **values;     /* [own] by worker; NULL where none has come */
+    uint32_t workers;
+    bool answered;       /* there is a last result */
+    uint64_t last;       /* its sequence */
+    ts_buffer *result;   /* [own] the frame, for those who missed it */
+} ts_reduce;
+
+terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) TERSE_NODISCARD;
+void ts_reduce_free(ts_reduce *reduce);
+/* One worker's term. Returns TERSE_OK; TERSE_ELIMIT, TERSE_ESTATE (out of order): refused; TERSE_ENOMEM. */
+terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) TERSE_NODISCARD;
+/* Answers when all who are still here have delivered. */
+void ts_reduce_check(struct ts_job *job);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/round.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/downlink.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) {
+    ts_rounds made = {.item_count = threads > 0 ? threads : 1};
+    made.ready = ts_mem_calloc(slices, sizeof *made.ready);
+    made.items = ts_mem_calloc(made.item_count, sizeof *made.items);
+    terse_status status = made.ready && made.items ? TERSE_OK : TERSE_ENOMEM;
+    for (uint32_t i = 0; status == TERSE_OK && i < made.item_count; i++) {
+        made.items[i].job = job;
+        status = ts_scratch_create(&made.items[i].scratch);
+    }
+    if (status != TERSE_OK) {
+        ts_rounds_free(&made);
+        return status;
+    }
+    *rounds = made;
+    return TERSE_OK;
+}
+
+void ts_rounds_free(ts_rounds *rounds) {
+    for (uint32_t i = 0; rounds->items && i < rounds->item_count; i++) {
+        ts_round_item *item = &rounds->items[i];
+        assert(!item->in_use);
+        ts_mem_free(item->entries);
+        ts_mem_free(item->contributions);
+        ts_scratch_destroy(item->scratch);
+        ts_sum_free(&item->sum);
+        ts_mem_free(item->difference);
+        ts_mem_free(item->packet);
+        ts_buffer_unref(item->frame);
+    }
+    ts_mem_free(rounds->items);
+    ts_mem_free(rounds->ready);
+    *rounds = (ts_rounds){0};
+}
+
+size_t ts_rounds_bytes(const ts_rounds *rounds) {
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < rounds->item_count; i++) {
+        const ts_round_item *item = &rounds->items[i];
+        bytes += (item->sum.elems + item->difference_elems) * sizeof(float) + item->packet_room;
+        if (!item->in_use) bytes += ts_scratch_bytes(item->scratch); /* a running item's scratch is not ours to read */
+    }
+    return bytes;
+}
+
+void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
+    if (slice->ready || slice->busy || slice->sending) return;
+    if (!job->consistency->closable(&job->members, slice)) return;
+    slice->ready = true;
+    job->rounds.ready[job->rounds.ready_count++] = slice;
+    job->rounds.sorted = false;
+}
+
+/* ---- the work: any thread ------------------------------------------------------------------------------------------ */
+
+static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
+    ts_slice_state *slice = entry->slice;
+    ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version};
+    terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first,
+                                       entry->count, &entry->culprit);
+    if (status != TERSE_OK) return status;
+    ts_sum_average(&item->sum, slice->n, entry->count);
+    ts_optimizer_input input = {
+        .n = slice->n,
+        .params = slice->params,
+        .gradient = item->sum.value,
+        .touched = item->sum.dense ? NULL : item->sum.touched,
+        .step = item->version,
+        .lr = item->lr,
+        .plain = item->contract->tensors[slice->tensor].worker_momentum,
+    };
+    for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
+    item->optimizer->step(item->config, &input);
+    status = ts_downlink_encode(item, entry, writer);
+    ts_sum_clear(&item->sum, slice->n);
+    if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */
+    return status;
+}
+
+static void work(void *argument) {
+    ts_round_item *item = argument;
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Data data = TERSE__DATA__INIT;
+    header.job = item->job_id;
+    header.body_case = TERSE__HEADER__BODY_DATA;
+    header.data = &data;
+    data.version = item->version + 1;
+    data.snapshot = item->replaces;
+    size_t largest = 0, total = 0;
+    for (uint32_t e = 0; e < item->entry_count; e++) {
+        size_t n = item->entries[e].slice->n;
+        total += n * sizeof(float) + TS_BUNDLE_ENTRY_MAX_BYTES;
+        if (n > largest) largest = n;
+    }
+    item->status = ts_sum_reserve(&item->sum, largest);
+    if (item->status == TERSE_OK) item->status = ts_frame_begin(&header, item->replaces ? total : 256, &item->frame);
+    if (item->status != TERSE_OK) return;
+    ts_bundle_writer writer = ts_bundle_write(item->frame);
+    size_t packets = 0;
+    for (uint32_t e = 0; e < item->entry_count; e++) {
+        ts_round_entry *entry = &item->entries[e];
+        entry->status = close_slice(item, entry, &writer);
+        if (entry->status == TERSE_ENOMEM) item->status = TERSE_ENOMEM;
+        if (item->status != TERSE_OK) return;
+        if (entry->status == TERSE_OK) packets += entry->len;
+    }
+    if (packets >= TS_OUTGOING_GATHER_BYTES) {
+        item->status = ts_frame_finish(item->frame);
+        item->finished = item->status == TERSE_OK;
+    }
+}
+
+/* ---- the loop's side ------------------------------------------------------------------------------------------------ */
+
+/* A packet that its own pipeline cannot have written: refused by name; the round goes on waiting for that worker. */
+static void refuse_packet(ts_job *job, ts_slice_state *slice, const ts_round_entry *entry) {
+    uint32_t peer = ts_job_peer(job, entry->culprit);
+    job->server->links[peer].rejected++;
+    ts_log(TS_LOG_WARN, "round", "a pushed packet does not decode", "from=\"%s\" slice=%u step=%llu",
+           ts_server_peer_name(job->server, peer), slice->local, (unsigned long long)slice->version);
+    ts_store_drop(slice, entry->culprit);
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (slice->slots[w].owed) job->members.members[w].reply_due = true; /* what was asked for while it was busy */
+    ts_link_ack(job->server, peer, job->id, slice->version, entry->status, &slice->local, 1,
+                "the packet is not one that its pipeline can have written");
+}
+
+static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry *entry) {
+    ts_slice_state *slice = entry->slice;
+    slice->busy = false;
+    if (entry->status != TERSE_OK) {
+        refuse_packet(job, slice, entry);
+        return;
+    }
+    for (uint32_t c = 0; c < entry->count; c++)
+        ts_store_drop(slice, item->contributions[entry->first + c].worker);
+    slice->version++;
+    job->rounds.closed++;
+    if (slice->kind != TS_DOWNLINK_REPLACE)
+        ts_store_log(slice, slice->version, item->frame, entry->offset, entry->len);
+}
+
+static void done(void *argument) {
+    ts_round_item *item = argument;
+    ts_job *job = item->job;
+    job->rounds.running--;
+    if (item->status != TERSE_OK) {
+        for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
+        ts_server_fail(job->server, item->status, "server %u cannot close round %llu: %s", job->server->index,
+                       (unsigned long long)item->version, terse_strerror(item->status));
+    } else {
+        for (uint32_t e = 0; e < item->entry_count; e++) settle_entry(job, item, &item->entries[e]);
+        job->last_progress_us = ts_server_now(job->server);
+        ts_outgoing_take(job, item);
+    }
+    ts_buffer_unref(item->frame);
+    item->frame = NULL;
+    item->in_use = false;
+    for (uint32_t e = 0; item->status == TERSE_OK && e < item->entry_count; e++)
+        ts_rounds_consider(job, item->entries[e].slice);
+    if (!job->rounds.advancing) ts_job_flush(job);
+}
+
+static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state *slice) {
+    if (item->entry_count == item->entry_room) {
+        uint32_t room = item->entry_room ? item->entry_room * 2 : 16;
+        ts_round_entry *grown = ts_mem_realloc(item->entries, room, sizeof *grown);
+        TS_REQUIRE(grown, TERSE_ENOMEM);
+        item->entries = grown;
+        item->entry_room = room;
+    }
+    if (item->contribution_room - item->contribution_count < job->members.count) {
+        uint32_t room = item->contribution_room * 2 + job->members.count;
+        ts_contribution *grown = ts_mem_realloc(item->contributions, room, sizeof *grown);
+        TS_REQUIRE(grown, TERSE_ENOMEM);
+        item->contributions = grown;
+        item->contribution_room = room;
+    }
+    ts_round_entry entry = {.slice = slice, .first = item->contribution_count};
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        if (!job->consistency->takes_part(slice, w)) continue;
+        item->contributions[item->contribution_count++] =
+            (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len};
+        entry.count++;
+    }
+    item->entries[item->entry_count++] = entry;
+    return TERSE_OK;
+}
+
+/* By version, then whether it replaces, then number: what lies together can share an item and a frame. */
+static int by_frame(const void *left, const void *right) {
+    const ts_slice_state *a = *(ts_slice_state *const *)left, *b = *(ts_slice_state *const *)right;
+    bool replace_a = a->kind == TS_DOWNLINK_REPLACE, replace_b = b->kind == TS_DOWNLINK_REPLACE;
+    if (a->version != b->version) return a->version < b->version ? -1 : 1;
+    if (replace_a != replace_b) return replace_a ? 1 : -1;
+    return a->local < b->local ? -1 : a->local > b->local;
+}
+
+/* Fills an item from the head of the ready list. Returns how many slices it took; 0 when out of memory. */
+static uint32_t fill_item(ts_job *job, ts_round_item *item) {
+    ts_rounds *rounds = &job->rounds;
+    const ts_slice_state *first = rounds->ready[0];
+    bool replaces = first->kind == TS_DOWNLINK_REPLACE;
+    size_t elems = 0;
+    item->entry_count = item->contribution_count = 0;
+    for (uint32_t i = 0; i < rounds->ready_count; i++) {
+        ts_slice_state *slice = rounds->ready[i];
+        if (slice->version != first->version || (slice->kind == TS_DOWNLINK_REPLACE) != replaces) break;
+        if (i > 0 && elems + slice->n > job->contract->slice_elems) break;
+        if (fill_entry(job, item, slice) != TERSE_OK) break;
+        elems += slice->n;
+    }
+    item->contract = job->contract;
+    item->config = job->server->config;
+    item->optimizer = job->optimizer;
+    item->job_id = job->id;
+    item->version = first->version;
+    item->replaces = replaces;
+    item->lr = ts_config_lr(job->server->config, first->version, job->contract->total_steps);
+    item->status = TERSE_OK;
+    item->finished = false;
+    return item->entry_count;
+}
+
+static ts_round_item *free_item(ts_rounds *rounds) {
+    for (uint32_t i = 0; i < rounds->item_count; i++)
+        if (!rounds->items[i].in_use) return &rounds->items[i];
+    return NULL;
+}
+
+static terse_status submit(ts_job *job, ts_round_item *item) {
+    for (uint32_t e = 0; e < item->entry_count; e++) {
+        item->entries[e].slice->busy = true;
+        item->entries[e].slice->ready = false;
+    }
+    item->in_use = true;
+    job->rounds.running++;
+    terse_status status = job->server->executor->submit(job->server->executor, work, done, item);
+    if (status == TERSE_OK) return TERSE_OK;
+    for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
+    item->in_use = false;
+    job->rounds.running--;
+    return status;
+}
+
+void ts_rounds_advance(struct ts_job *job) {
+    ts_rounds *rounds = &job->rounds;
+    if (rounds->advancing) return;
+    rounds->advancing = true;
+    ts_round_item *item;
+    while (job->server->state == TS_SERVER_RUNNING && rounds->ready_count > 0 && (item = free_item(rounds))) {
+        if (!rounds->sorted) qsort(rounds->ready, rounds->ready_count, sizeof(ts_slice_state *), by_frame);
+        rounds->sorted = true;
+        uint32_t taken = fill_item(job, item);
+        uint64_t version = item->version;
+        rounds->ready_count -= taken; /* before submit: an inline executor's done may append */
+        memmove(rounds->ready, rounds->ready + taken, rounds->ready_count * sizeof(ts_slice_state *));
+        if (taken > 0 && submit(job, item) == TERSE_OK) continue;
+        ts_server_fail(job->server, TERSE_ENOMEM, "server %u is out of memory in round %llu", job->server->index,
+                       (unsigned long long)version);
+    }
+    rounds->advancing = false;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Closing rounds: slices that are ready are grouped into work items, at most
+ * as many as the executor has threads; an item sums, steps and encodes its
+ * slices on its own memory and comes back with one frame.
+ *
+ * Thread: all calls on the loop's; only the item's work runs elsewhere, on
+ * slices that are marked busy and that nobody else touches meanwhile.
+ */
+#ifndef TS_SERVER_ROUND_H
+#define TS_SERVER_ROUND_H
+
+#include "common/base/buffer.h"
+#include "server/aggregate.h"
+#include "server/store.h"
+
+struct ts_job;
+
+/* One slice of an item. */
+typedef struct {
+    ts_slice_state *slice;
+    uint32_t first, count; /* its part of the item's contributions */
+    terse_status status;   /* [out] */
+    uint32_t culprit;      /* [out] worker, with TERSE_ECORRUPT */
+    size_t offset, len;    /* [out] its packet in the item's frame */
+} ts_round_entry;
+
+typedef struct ts_round_item {
+    struct ts_job *job;    /* for the loop's thread only */
+    bool in_use;
+    /* For the work: borrowed and constant while it runs. */
+    const ts_contract *contract;
+    const ts_config *config;
+    const ts_optimizer *optimizer;
+    uint32_t job_id;
+    uint64_t version;      /* being left */
+    bool replaces;         /* the frame carries parameters, not differences */
+    double lr;
+    ts_round_entry *entries;        /* [own] */
+    uint32_t entry_count, entry_room;
+    ts_contribution *contributions; /* [own] */
+    uint32_t contribution_count, contribution_room;
+    /* Working memory. */
+    ts_scratch *scratch;
+    ts_sum sum;
+    float *difference;     /* [own] */
+    size_t difference_elems;
+    uint8_t *packet;       /* [own] */
+    size_t packet_room;
+    /* Results. */
+    terse_status status;   /* other than TERSE_OK: the server lacks something */
+    ts_buffer *frame;
+    bool finished;         /* the frame is complete: it goes out alone */
+} ts_round_item;
+
+typedef struct {
+    ts_slice_state **ready; /* [own] room for every slice */
+    uint32_t ready_count;
+    bool sorted;
+    ts_round_item *items;   /* [own] */
+    uint32_t item_count, running;
+    bool advancing;         /* guards against recursion: an inline executor calls done inside submit */
+    uint64_t closed;        /* slice rounds so far */
+} ts_rounds;
+
+terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) TERSE_NODISCARD;
+void ts_rounds_free(ts_rounds *rounds); /* zeroed is fine; not while items run */
+size_t ts_rounds_bytes(const ts_rounds *rounds);
+
+/* Puts a slice into the list when its round can close. */
+void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice);
+/* Submits ready slices while there are free items. */
+void ts_rounds_advance(struct ts_job *job);
+
+#endif

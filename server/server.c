@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/dispatch.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+static void on_frame(void *context, uint32_t peer, ts_buffer *frame) { ts_dispatch_frame(context, peer, frame); }
+
+static terse_status make_jobs(ts_server *server) {
+    server->jobs = ts_mem_calloc(1, sizeof(ts_job *));
+    TS_REQUIRE(server->jobs, TERSE_ENOMEM);
+    TS_TRY(ts_job_create(server, 0, &server->jobs[0]));
+    server->job_count = 1;
+    return TERSE_OK;
+}
+
+terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor,
+                              ts_server **out) {
+    ts_server *server = ts_mem_calloc(1, sizeof *server);
+    TS_REQUIRE(server, TERSE_ENOMEM);
+    server->config = config;
+    server->transport = transport;
+    server->executor = executor;
+    server->index = transport->peers[transport->self].index;
+    server->links = ts_mem_calloc(transport->peer_count, sizeof *server->links);
+    terse_status status = server->links ? make_jobs(server) : TERSE_ENOMEM;
+    if (status != TERSE_OK) {
+        ts_server_destroy(server);
+        return status;
+    }
+    for (uint32_t p = 0; p < transport->peer_count; p++)
+        server->links[p].last_heard_us = server->links[p].last_sent_us = ts_server_now(server);
+    transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame};
+    *out = server;
+    return TERSE_OK;
+}
+
+void ts_server_destroy(ts_server *server) {
+    if (!server) return;
+    assert(ts_server_idle(server));
+    if (server->transport->handler.context == server) server->transport->handler = (ts_transport_handler){0};
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_destroy(server->jobs[j]);
+    ts_mem_free(server->jobs);
+    ts_mem_free(server->links);
+    ts_mem_free(server);
+}
+
+void ts_server_flush(ts_server *server) {
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_flush(server->jobs[j]);
+}
+
+static void check_finished(ts_server *server) {
+    if (server->state != TS_SERVER_RUNNING || !ts_server_idle(server)) return;
+    for (uint32_t j = 0; j < server->job_count; j++)
+        if (server->jobs[j]->members.gone < server->jobs[j]->members.count) return;
+    server->state = TS_SERVER_FINISHED;
+    ts_log(TS_LOG_INFO, "server", "all workers are done", "rounds=%llu",
+           (unsigned long long)ts_store_version(&server->jobs[0]->store));
+}
+
+void ts_server_tick(ts_server *server) {
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_tick(server->jobs[j]);
+    check_finished(server);
+}
+
+void ts_server_fail(ts_server *server, terse_status status, const char *format, ...) {
+    if (server->state != TS_SERVER_RUNNING) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(server->message.text, sizeof server->message.text, format, args);
+    va_end(args);
+    server->state = TS_SERVER_FAILED;
+    server->failure = status;
+    ts_log(TS_LOG_ERROR, "server", "the job ends", "status=%s reason=\"%s\"", terse_status_name(status),
+           server->message.text);
+    for (uint32_t p = 0; p < server->transport->peer_count; p++)
+        if (p != server->transport->self) ts_link_abort(server, p, status, server->message.text);
+}
+
+void ts_server_stop(ts_server *server, const char *reason) {
+    ts_server_fail(server, TERSE_ESHUTDOWN, "server %u was told to stop: %s", server->index, reason);
+}
+
+ts_server_state ts_server_get_state(const ts_server *server) { return server->state; }
+terse_status ts_server_failure(const ts_server *server) { return server->failure; }
+const char *ts_server_message(const ts_server *server) { return server->message.text; }
+
+bool ts_server_idle(const ts_server *server) {
+    for (uint32_t j = 0; j < server->job_count; j++)
+        if (server->jobs[j]->rounds.running > 0) return false;
+    return true;
+}
+
+void ts_server_waiting(const ts_server *server, char *text, size_t capacity) {
+    if (capacity > 0) text[0] = '\0';
+    if (server->job_count > 0) ts_job_waiting(server->jobs[0], text, capacity);
+}

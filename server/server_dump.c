@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole state in text, for SIGUSR2. */
+#include <inttypes.h>
+
+#include "server/job.h"
+
+static const char *const state_names[] = {"running", "finished", "failed"};
+static const char *const member_names[] = {"expected", "attached", "gone"};
+
+static void dump_peers(const ts_server *server, FILE *out) {
+    const ts_transport *transport = server->transport;
+    uint64_t now_us = ts_server_now(server);
+    for (uint32_t p = 0; p < transport->peer_count; p++) {
+        const ts_link *link = &server->links[p];
+        if (p == transport->self) continue;
+        fprintf(out,
+                "  peer %u %s: heard %.1f s ago, in %" PRIu64 " frames %" PRIu64 " bytes, out %" PRIu64
+                " frames %" PRIu64 " bytes, queued %zu bytes, corrupt %" PRIu64 ", other version %" PRIu64
+                ", refused %" PRIu64 ", unsent %" PRIu64 "\n",
+                p, transport->peers[p].name, (double)(now_us - link->last_heard_us) / 1e6, link->frames_in,
+                link->bytes_in, link->frames_out, link->bytes_out, transport->ops->queued(transport, p), link->corrupt,
+                link->other_version, link->rejected, link->send_failures);
+    }
+}
+
+static void dump_members(const ts_job *job, FILE *out) {
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        const ts_member *member = &job->members.members[w];
+        uint32_t held = 0, owed = 0;
+        for (uint32_t s = 0; s < job->store.count; s++) {
+            held += job->store.slices[s].slots[w].frame != NULL;
+            owed += job->store.slices[s].slots[w].owed != 0;
+        }
+        fprintf(out, "    worker %u: %s, incarnation %u, packets held %u, replies owed %u", w,
+                member_names[member->state], member->incarnation, held, owed);
+        if (member->done) fprintf(out, ", done after %" PRIu64 " steps", member->done_steps);
+        fprintf(out, "\n");
+    }
+}
+
+static void dump_slices(const ts_job *job, FILE *out) {
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        const ts_slice_state *slice = &job->store.slices[s];
+        const ts_tensor *tensor = &job->contract->tensors[slice->tensor];
+        fprintf(out, "    slice %u: %s[%zu:%zu] version %" PRIu64 ", held %u of %u%s%s%s\n", s, tensor->name,
+                job->contract->slices[slice->global].first, job->contract->slices[slice->global].first + slice->n,
+                slice->version, slice->held, job->members.count, slice->initialised ? "" : ", not set",
+                slice->busy ? ", at work" : "", slice->sending ? ", going out" : "");
+    }
+}
+
+static void dump_job(const ts_job *job, FILE *out) {
+    char waiting[512];
+    ts_job_waiting(job, waiting, sizeof waiting);
+    ts_store_memory bytes = ts_store_bytes(&job->store);
+    fprintf(out, "  job %u: %s, optimizer %s, generation %u, attached %u, done %u, gone %u of %u workers\n", job->id,
+            job->consistency->name, job->optimizer->name, job->members.generation, job->members.attached,
+            job->members.done, job->members.gone, job->members.count);
+    fprintf(out, "    waits for: %s\n", waiting[0] ? waiting : "nobody");
+    fprintf(out, "    rounds: version %" PRIu64 ", slice rounds closed %" PRIu64 ", at work %u, ready %u, going out %u\n",
+            ts_store_version(&job->store), job->rounds.closed, job->rounds.running, job->rounds.ready_count,
+            job->outgoing.count);
+    fprintf(out,
+            "    memory: parameters %zu, reference %zu, optimizer %zu, held packets %zu, packet log %zu, "
+            "bookkeeping %zu, work %zu bytes\n",
+            bytes.params, bytes.reference, bytes.optimizer, bytes.held, bytes.log, bytes.bookkeeping,
+            ts_rounds_bytes(&job->rounds));
+    dump_members(job, out);
+    dump_slices(job, out);
+}
+
+void ts_server_dump(const ts_server *server, FILE *out) {
+    ts_transport_counters counters = {0};
+    server->transport->ops->counters(server->transport, &counters);
+    fprintf(out, "server %u: %s%s%s\n", server->index, state_names[server->state], server->message.text[0] ? ": " : "",
+            server->message.text);
+    fprintf(out, "  transport: in %" PRIu64 " bytes, out %" PRIu64 " bytes, queued %" PRIu64 ", dropped %" PRIu64 "\n",
+            counters.bytes_in, counters.bytes_out, counters.queued_bytes, counters.dropped);
+    dump_peers(server, out);
+    for (uint32_t j = 0; j < server->job_count; j++) dump_job(server->jobs[j], out);
+    fflush(out);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's own state, shared by its modules; nobody outside server/ includes this. */
+#ifndef TS_SERVER_INTERNAL_H
+#define TS_SERVER_INTERNAL_H
+
+#include "common/wire/frame.h"
+#include "server/server.h"
+
+struct ts_job;
+
+#define TS_SERVER_FRAME_BYTES ((size_t)1 << 20) /* replies are cut into frames of about this size */
+
+/* What is known of one peer of the transport, whatever its role. Counters are 64 bits wide and only grow. */
+typedef struct {
+    uint64_t frames_in, frames_out, bytes_in, bytes_out;
+    bool steady;                        /* its pushes are past the warm-up */
+    uint64_t steady_in_base, steady_out_base;
+    uint64_t last_heard_us, last_sent_us;
+    uint64_t corrupt, other_version, rejected;
+    uint64_t send_failures;
+    uint64_t last_abort_us;
+} ts_link;
+
+struct ts_server {
+    const ts_config *config;
+    ts_transport *transport;
+    ts_executor *executor;
+    uint32_t index; /* this server's number */
+    ts_link *links; /* [own] one a peer */
+    struct ts_job **jobs; /* [own] job_count of them, found by number */
+    uint32_t job_count;
+    ts_server_state state;
+    terse_status failure;
+    ts_error message;
+};
+
+static inline uint64_t ts_server_now(const ts_server *server) {
+    return server->transport->ops->now_us(server->transport);
+}
+uint64_t ts_server_deadline_us(const ts_server *server);
+/* "worker 2 (rank 4, host h1)". */
+const char *ts_server_peer_name(const ts_server *server, uint32_t peer);
+
+/* Ends the job: the first reason stays, everybody else is told by Abort. */
+void ts_server_fail(ts_server *server, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's coming and going: Hello, Contract, Done, Bye. */
+#ifndef TS_SERVER_SESSION_H
+#define TS_SERVER_SESSION_H
+
+#include "common/wire/frame.h"
+
+struct ts_job;
+
+/* Each answers the worker; a refusal of a worker that the job needs ends the job, naming both sides. */
+terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) TERSE_NODISCARD;
+terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) TERSE_NODISCARD;
+terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__Done *done) TERSE_NODISCARD;
+void ts_session_bye(struct ts_job *job, uint32_t worker);
+
+#endif

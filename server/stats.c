@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/stats.h"
+
+#include "common/base/mem.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+static void count_bytes(const ts_job *job, Terse__Stats *stats) {
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        const ts_link *link = &job->server->links[ts_job_peer(job, w)];
+        stats->bytes_in += link->bytes_in;
+        stats->bytes_out += link->bytes_out;
+        if (!link->steady) continue;
+        stats->steady_bytes_in += link->bytes_in - link->steady_in_base;
+        stats->steady_bytes_out += link->bytes_out - link->steady_out_base;
+    }
+}
+
+static terse_status build(ts_job *job, ts_buffer **frame) {
+    uint32_t count = job->store.count;
+    Terse__SliceHash *hashes = ts_mem_calloc(count, sizeof *hashes);
+    Terse__SliceHash **list = ts_mem_calloc(count, sizeof *list);
+    terse_status status = TERSE_ENOMEM;
+    if (!hashes || !list) goto out;
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Stats stats = TERSE__STATS__INIT;
+    header.job = job->id;
+    header.body_case = TERSE__HEADER__BODY_STATS;
+    header.stats = &stats;
+    for (uint32_t s = 0; s < count; s++) {
+        hashes[s] = (Terse__SliceHash)TERSE__SLICE_HASH__INIT;
+        hashes[s].slice = s;
+        hashes[s].xxh3 = ts_store_hash(&job->store.slices[s]);
+        list[s] = &hashes[s];
+    }
+    stats.n_hashes = count;
+    stats.hashes = list;
+    stats.rounds = ts_store_version(&job->store);
+    stats.lost_rounds = 0; /* a round that closes without a member that owes it does not exist in BSP */
+    count_bytes(job, &stats);
+    status = ts_frame_control(&header, frame);
+out:
+    ts_mem_free(hashes);
+    ts_mem_free(list);
+    return status;
+}
+
+bool ts_stats_due(const struct ts_job *job) {
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (job->members.members[w].stats_due) return true;
+    return false;
+}
+
+void ts_stats_serve(struct ts_job *job) {
+    if (!ts_stats_due(job) || job->rounds.running > 0) return;
+    ts_buffer *frame = NULL;
+    terse_status status = build(job, &frame);
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        ts_member *member = &job->members.members[w];
+        if (!member->stats_due) continue;
+        member->stats_due = false;
+        if (status == TERSE_OK) ts_link_send(job->server, member->peer, frame);
+        else job->server->links[member->peer].send_failures++;
+    }
+    if (status == TERSE_OK) ts_buffer_unref(frame);
+}

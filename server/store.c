@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store.h"
+
+#include <assert.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/base/mem.h"
+
+static void free_slice(ts_slice_state *slice, uint32_t workers) {
+    for (uint32_t w = 0; slice->slots && w < workers; w++) ts_buffer_unref(slice->slots[w].frame);
+    for (uint32_t i = 0; slice->log && i < slice->log_entries; i++) ts_buffer_unref(slice->log[i].frame);
+    for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) ts_mem_free(slice->state[s]);
+    ts_mem_free(slice->params);
+    ts_mem_free(slice->reference);
+    ts_encoder_destroy(slice->encoder);
+    ts_mem_free(slice->slots);
+    ts_mem_free(slice->log);
+}
+
+void ts_store_free(ts_store *store) {
+    for (uint32_t s = 0; store->slices && s < store->count; s++) free_slice(&store->slices[s], store->workers);
+    ts_mem_free(store->slices);
+    *store = (ts_store){0};
+}
+
+static ts_downlink_kind kind_of(const ts_tensor *tensor, const ts_optimizer *optimizer) {
+    if (optimizer->aggregates) return TS_DOWNLINK_AVERAGE;
+    return ts_pipeline_is_lossless(&tensor->pull) ? TS_DOWNLINK_REPLACE : TS_DOWNLINK_REFERENCE;
+}
+
+static terse_status make_slice(ts_slice_state *slice, const ts_contract *contract, const ts_config *config,
+                               const ts_optimizer *optimizer, uint32_t global, uint32_t workers) {
+    const ts_slice *place = &contract->slices[global];
+    const ts_tensor *tensor = &contract->tensors[place->tensor];
+    slice->local = place->local;
+    slice->global = global;
+    slice->tensor = place->tensor;
+    slice->n = place->n;
+    slice->kind = kind_of(tensor, optimizer);
+    slice->pull = ts_contract_pull_spec(contract, global);
+    slice->params = ts_mem_aligned(place->n, sizeof(float));
+    slice->slots = ts_mem_calloc(workers, sizeof *slice->slots);
+    TS_REQUIRE(slice->params && slice->slots, TERSE_ENOMEM);
+    unsigned states = optimizer->states(config, tensor->worker_momentum);
+    for (unsigned s = 0; s < states; s++) {
+        slice->state[s] = ts_mem_aligned(place->n, sizeof(float));
+        TS_REQUIRE(slice->state[s], TERSE_ENOMEM);
+    }
+    if (slice->kind == TS_DOWNLINK_REPLACE) return TERSE_OK;
+    uint32_t entries = config->servers.history > 0 ? config->servers.history : 1;
+    slice->reference = ts_mem_aligned(place->n, sizeof(float));
+    slice->log = ts_mem_calloc(entries, sizeof *slice->log);
+    TS_REQUIRE(slice->reference && slice->log, TERSE_ENOMEM);
+    slice->log_entries = entries;
+    return ts_encoder_create(&slice->pull, &slice->encoder);
+}
+
+terse_status ts_store_create(ts_store *store, const ts_contract *contract, const ts_config *config,
+                             const ts_optimizer *optimizer, uint32_t server, uint32_t workers) {
+    TS_REQUIRE(server < contract->servers, TERSE_EINVAL);
+    ts_store made = {.count = contract->server_slices[server], .workers = workers};
+    made.uninitialised = made.count;
+    made.slices = ts_mem_calloc(made.count, sizeof *made.slices);
+    TS_REQUIRE(made.slices, TERSE_ENOMEM);
+    for (uint32_t s = 0; s < contract->slice_count; s++) {
+        if (contract->slices[s].server != server) continue;
+        assert(contract->slices[s].local < made.count);
+        terse_status status =
+            make_slice(&made.slices[contract->slices[s].local], contract, config, optimizer, s, workers);
+        if (status != TERSE_OK) {
+            ts_store_free(&made);
+            return status;
+        }
+        made.elems += contract->slices[s].n;
+        if (contract->slices[s].n > made.largest_elems) made.largest_elems = contract->slices[s].n;
+    }
+    *store = made;
+    return TERSE_OK;
+}
+
+bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw) {
+    ts_slice_state *slice = &store->slices[local];
+    if (slice->initialised) return false;
+    memcpy(slice->params, raw, slice->n * sizeof(float));
+    if (slice->kind == TS_DOWNLINK_REFERENCE) memcpy(slice->reference, raw, slice->n * sizeof(float));
+    slice->initialised = true;
+    store->uninitialised--;
+    return true;
+}
+
+void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,
+                   uint64_t step, uint64_t now_us) {
+    ts_slot *slot = &slice->slots[worker];
+    assert(!slot->frame);
+    slot->frame = ts_buffer_ref(frame);
+    slot->packet = packet;
+    slot->len = len;
+    slot->step = step;
+    slot->arrived_us = now_us;
+    slot->acked = false;
+    slice->held++;
+}
+
+void ts_store_drop(ts_slice_state *slice, uint32_t worker) {
+    ts_slot *slot = &slice->slots[worker];
+    if (!slot->frame) return;
+    ts_buffer_unref(slot->frame);
+    slot->frame = NULL;
+    slot->packet = NULL;
+    slot->len = 0;
+    slice->held--;
+}
+
+static void forget(ts_slice_state *slice, ts_log_entry *entry) {
+    if (!entry->frame) return;
+    slice->log_bytes -= entry->len;
+    ts_buffer_unref(entry->frame);
+    *entry = (ts_log_entry){0};
+}
+
+void ts_store_log(ts_slice_state *slice, uint64_t version, ts_buffer *frame, size_t offset, size_t len) {
+    if (slice->log_entries == 0) return;
+    ts_log_entry *entry = &slice->log[version % slice->log_entries];
+    forget(slice, entry);
+    *entry = (ts_log_entry){.frame = ts_buffer_ref(frame), .offset = offset, .len = len, .version = version};
+    slice->log_bytes += len;
+    /* A log heavier than a quarter of a snapshot is worth nothing to a worker that is far behind. */
+    size_t limit = slice->n * sizeof(float) / 4;
+    for (uint32_t age = slice->log_entries - 1; age > 0 && slice->log_bytes > limit; age--)
+        if (version >= age) forget(slice, &slice->log[(version - age) % slice->log_entries]);
+}
+
+const ts_log_entry *ts_store_logged(const ts_slice_state *slice, uint64_t version) {
+    if (slice->log_entries == 0) return NULL;
+    const ts_log_entry *entry = &slice->log[version % slice->log_entries];
+    return entry->frame && entry->version == version ? entry : NULL;
+}
+
+uint64_t ts_store_version(const ts_store *store) {
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t s = 0; s < store->count; s++)
+        if (store->slices[s].version < lowest) lowest = store->slices[s].version;
+    return store->count ? lowest : 0;
+}
+
+uint64_t ts_store_hash(ts_slice_state *slice) {
+    assert(!slice->busy);
+    if (!slice->hashed || slice->hash_version != slice->version) {
+        slice->hash = XXH3_64bits(slice->params, slice->n * sizeof(float));
+        slice->hash_version = slice->version;
+        slice->hashed = slice->initialised;
+    }
+    return slice->hash;
+}
+
+ts_store_memory ts_store_bytes(const ts_store *store) {
+    ts_store_memory bytes = {.bookkeeping = store->count * sizeof *store->slices};
+    for (uint32_t s = 0; s < store->count; s++) {
+        const ts_slice_state *slice = &store->slices[s];
+        size_t array = slice->n * sizeof(float);
+        bytes.params += array;
+        if (slice->reference) bytes.reference += array;
+        for (unsigned i = 0; i < TS_OPTIMIZER_STATES; i++)
+            if (slice->state[i]) bytes.optimizer += array;
+        for (uint32_t w = 0; w < store->workers; w++) bytes.held += slice->slots[w].len;
+        bytes.log += slice->log_bytes;
+        bytes.bookkeeping += store->workers * sizeof *slice->slots + slice->log_entries * sizeof *slice->log;
+    }
+    return bytes;
+}

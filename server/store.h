@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a server holds of its slices: parameters, reference, optimizer state,
+ * version, the packets of the last rounds (for workers that are behind), and
+ * for each worker one slot: the packet that waits for the round to close, and
+ * the replies that are owed.
+ */
+#ifndef TS_SERVER_STORE_H
+#define TS_SERVER_STORE_H
+
+#include "common/base/buffer.h"
+#include "common/codec/codec.h"
+#include "common/config/config.h"
+#include "common/contract/contract.h"
+#include "server/optimizer.h"
+
+/* How a slice's pull is made. */
+typedef enum {
+    TS_DOWNLINK_REPLACE,   /* a lossless pull pipeline: the parameters themselves; no reference */
+    TS_DOWNLINK_REFERENCE, /* C(params - reference), reference += decoded */
+    TS_DOWNLINK_AVERAGE    /* aggregate only: C(what of the averages was not said yet), which stays in `reference` */
+} ts_downlink_kind;
+
+/* Replies that a worker is owed for a slice: bits of ts_slot.owed. */
+enum { TS_OWED_DELTA = 1, TS_OWED_SNAPSHOT = 2, TS_OWED_PARAMS = 4 };
+
+/* One worker at one slice. */
+typedef struct {
+    ts_buffer *frame;      /* holds the packet: one reference; NULL when none is held */
+    const uint8_t *packet; /* inside frame */
+    size_t len;
+    uint64_t step;         /* the packet's */
+    uint64_t arrived_us;
+    bool acked;            /* an explicit Ack was sent for it */
+    uint8_t owed;
+    uint64_t have, want;   /* TS_OWED_DELTA: the versions that it holds and wants */
+    uint64_t want_snapshot, want_params;
+} ts_slot;
+
+/* A packet of the log: brings version - 1 to version. */
+typedef struct {
+    ts_buffer *frame; /* one reference; NULL when the entry is free */
+    size_t offset, len;
+    uint64_t version;
+} ts_log_entry;
+
+typedef struct {
+    uint32_t local, global; /* this server's number, the job's number */
+    uint32_t tensor;
+    size_t n;
+    ts_downlink_kind kind;
+    bool initialised;
+    bool busy;              /* in the executor: nobody else touches its arrays */
+    bool ready;             /* in the list of slices that can close */
+    bool sending;           /* closed, its packet waits for the shared frame */
+    uint64_t version;
+    float *params;          /* [own] n */
+    float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
+    float *state[TS_OPTIMIZER_STATES];
+    ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
+    ts_codec_spec pull;
+    ts_slot *slots;         /* [own] one a worker */
+    uint32_t held;          /* slots that hold a packet */
+    ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
+    uint32_t log_entries;
+    size_t log_bytes;
+    uint64_t hash, hash_version;
+    bool hashed;
+} ts_slice_state;
+
+typedef struct {
+    ts_slice_state *slices; /* [own] by local number */
+    uint32_t count, workers;
+    uint32_t uninitialised;
+    size_t elems, largest_elems;
+} ts_store;
+
+/*
+ * Makes the slices that `server` owns under the contract, all zero and uninitialised.
+ * contract, config: [borrow] as long as the store. Returns TERSE_ENOMEM, TERSE_EINVAL (a pull pipeline has no encoder).
+ */
+terse_status ts_store_create(ts_store *store, const ts_contract *contract, const ts_config *config,
+                             const ts_optimizer *optimizer, uint32_t server, uint32_t workers) TERSE_NODISCARD;
+void ts_store_free(ts_store *store); /* a zeroed store is fine */
+
+/* First values of a slice: n floats, raw. Does nothing when it has some. Returns whether they were taken. */
+bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);
+
+/* Takes a packet into a worker's empty slot, with a reference of its own on the frame. */
+void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,
+                   uint64_t step, uint64_t now_us);
+/* Empties a slot's packet; what is owed stays. */
+void ts_store_drop(ts_slice_state *slice, uint32_t worker);
+
+/* Appends the packet that led to `version`; takes a reference. Old entries go when the log outgrows the slice. */
+void ts_store_log(ts_slice_state *slice, uint64_t version, ts_buffer *frame, size_t offset, size_t len);
+/* The packet that led to `version`, or NULL when it is gone. */
+const ts_log_entry *ts_store_logged(const ts_slice_state *slice, uint64_t version);
+
+/* The lowest version of all slices; 0 without slices. */
+uint64_t ts_store_version(const ts_store *store);
+/* XXH3-64 of the parameters; not while busy. */
+uint64_t ts_store_hash(ts_slice_state *slice);
+
+typedef struct {
+    size_t params, reference, optimizer, held, log, bookkeeping;
+} ts_store_memory;
+ts_store_memory ts_store_bytes(const ts_store *store);
+
+#endif
