@@ -79,4 +79,7 @@ void ts_config_key_allowed(const ts_config_key *key, char *text, size_t capacity
 terse_status ts_config_key_spell(const ts_config_key *key, const char *text, size_t len, char **out, ts_error *why)
     TERSE_NODISCARD;
 
+/* The shortest decimal that reads back as the same number. Thread: in the C locale. Returns: text. */
+const char *ts_config_spell_real(double value, char text[32]);
+
 #endif

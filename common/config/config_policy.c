@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/config/config.h"
+#include "common/config/config_keys.h"
 
 static bool matches(const ts_config_rule *rule, const char *tensor, uint64_t elems, unsigned ndim) {
     if (rule->match && fnmatch(rule->match, tensor, 0) != 0) return false;
@@ -31,15 +31,11 @@ bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push)
            config->optimizer.name == TS_OPTIMIZER_SGD && ts_pipeline_is_sparse(push);
 }
 
-/* The shortest of %.15g … %.17g that reads back as the same number, with a point in every locale. */
+/* The texts are hashed by every process of the job, whatever its program's locale. */
 static const char *spell(double value, char text[32]) {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     locale_t before = c_locale ? uselocale(c_locale) : (locale_t)0;
-    for (int digits = 15; digits <= 17; digits++) {
-        double back = 0;
-        snprintf(text, 32, "%.*g", digits, value);
-        if (sscanf(text, "%lf", &back) == 1 && back == value) break;
-    }
+    ts_config_spell_real(value, text);
     if (c_locale) {
         uselocale(before);
         freelocale(c_locale);

@@ -37,6 +37,14 @@ static terse_status spell_whole(const ts_config_key *key, const char *text, char
     return keep(canonical, out);
 }
 
+const char *ts_config_spell_real(double value, char text[32]) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    return text;
+}
+
 static terse_status spell_real(const ts_config_key *key, const char *text, char **out, ts_error *why) {
     size_t len = strlen(text);
     if (len == 0 || len > 64 || strspn(text, "0123456789+-.eE") != len) return refuse(key, why);
@@ -45,9 +53,8 @@ static terse_status spell_real(const ts_config_key *key, const char *text, char 
     if (*end != '\0' || end == text || !isfinite(value)) return refuse(key, why);
     if (value < key->low_real || (key->low_open && value == key->low_real)) return refuse(key, why);
     if (value > key->high_real || (key->high_open && value == key->high_real)) return refuse(key, why);
-    char canonical[40];
-    snprintf(canonical, sizeof canonical, "%.17g", value == 0 ? 0.0 : value); /* no -0 */
-    return keep(canonical, out);
+    char canonical[32];
+    return keep(ts_config_spell_real(value == 0 ? 0.0 : value, canonical), out); /* no -0 */
 }
 
 static terse_status spell_bool(const ts_config_key *key, const char *text, char **out, ts_error *why) {
