@@ -69,7 +69,7 @@ typedef struct {
         bool nesterov;
         struct {
             ts_schedule_name name;
-            uint64_t warmup_steps;  /* linear from 0 to lr */
+            uint64_t warmup_steps;  /* linear up to lr */
             uint64_t every_steps;   /* step: multiply by gamma each so many steps */
             double gamma;
             double min_lr;          /* cosine: where it ends */
@@ -106,8 +106,10 @@ typedef struct {
 } ts_config;
 
 /*
- * Loads and checks a file.
- * path: the YAML file. overrides: "a.b=c" strings, applied in order. out: [own], ts_config_free.
+ * Loads and checks a file, and the files that it names (data, only where `training` asks for it; shapes; plug-in).
+ * path: the YAML file. overrides: "a.b=c" strings, applied in order; a list or section is YAML (push.rules=[...]).
+ * Relative paths in the file count from its folder, those of overrides from the current one. out: [own],
+ * ts_config_free.
  * error: [out] "file:line: what is wrong, what is allowed" (or "--set a.b=c: …").
  * Returns TERSE_OK, TERSE_ECONFIG, TERSE_EIO, TERSE_ENOMEM.
  */
@@ -122,15 +124,16 @@ void ts_config_notes(const ts_config *config, void (*say)(void *context, const c
 const ts_pipeline *ts_config_pipeline(const ts_config_policy *policy, const char *tensor, const int64_t *shape,
                                       unsigned ndim);
 
-/* Whether momentum and weight decay of this tensor are the worker's: momentum correction is on, the optimizer is sgd
- * and its push pipeline is sparse. */
+/* Whether momentum and weight decay of this tensor are the worker's: error feedback and momentum correction are on, the
+ * optimizer is sgd and its push pipeline is sparse. */
 bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);
 
 /* Canonical text of hyper-parameters, for the contract. text: [out] of `capacity` bytes. */
 void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity);
 void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity);
 
-/* Learning rate at a version. total_steps: 0 when unknown (cosine then stays constant). Pure. */
+/* Learning rate at a version. Warm-up gives lr * (step + 1) / warmup_steps, so that no step is lost.
+ * total_steps: 0 when unknown (cosine then stays constant). Pure. */
 double ts_config_lr(const ts_config *config, uint64_t step, uint64_t total_steps);
 /* The selector's ratio at a step of the warm-up, or 0 to keep the pipeline's. Pure. */
 double ts_config_warmup_ratio(const ts_config *config, const ts_pipeline *pipeline, uint64_t step);
@@ -147,8 +150,10 @@ typedef struct {
 } ts_command_line;
 
 /*
- * Takes the shared options out of argv; what it does not know stays in order (argc, argv updated).
- * Returns TERSE_OK or TERSE_EINVAL with a sentence.
+ * Takes the shared options out of argv; what it does not know stays in order (argc, argv updated). CONFIG is the first
+ * argument that ends in .yaml or .yml, else the first that neither is an option nor follows an unknown one. Nothing
+ * behind "--" is taken.
+ * Returns TERSE_OK or TERSE_EINVAL with a sentence (the order of argv is lost then).
  */
 terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, ts_error *error) TERSE_NODISCARD;
 

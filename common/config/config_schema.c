@@ -66,6 +66,8 @@ static void put_path(writer *w, const ts_config_source *source, const ts_setting
     writer path = {0};
     if (setting->text[0] != '/' && setting->origin.line > 0 && slash) {
         put(&path, source->path, (size_t)(slash - source->path) + 1);
+    } else if (!strchr(setting->text, '/')) {
+        put_text(&path, "./"); /* a plug-in's bare name would be looked for among the system's libraries */
     }
     put_text(&path, setting->text);
     put_text(w, name);

@@ -187,6 +187,10 @@ START_TEST(paths_of_a_file_count_from_its_folder) {
     ck_assert_msg(status == TERSE_OK, "%s", error.text);
     ck_assert_str_eq(c->training.shapes, CASES "good.shapes");
     ts_config_free(c);
+    const char *const bare[] = {"worker.plugin=Makefile"};
+    c = must_load("{}", bare, 1);
+    ck_assert_str_eq(c->worker.plugin, "./Makefile");
+    ts_config_free(c);
 }
 END_TEST
 
@@ -432,6 +436,7 @@ START_TEST(bad_command_lines_are_refused) {
 }
 END_TEST
 
+TCase *test_config(void);
 TCase *test_config(void) {
     TCase *t = tcase_create("config");
     tcase_set_timeout(t, 60);

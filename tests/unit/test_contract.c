@@ -338,6 +338,7 @@ START_TEST(running_out_of_memory_leaves_nothing_behind) {
 }
 END_TEST
 
+TCase *test_contract(void);
 TCase *test_contract(void) {
     TCase *t = tcase_create("contract");
     tcase_set_timeout(t, 60);
