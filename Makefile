@@ -115,6 +115,8 @@ unit-one: $(call objs,$(wildcard tests/unit/$(T).c) $(UNIT_SUPPORT) $(EXTRA)) $(
 EXAMPLE_PROGRAMS := $(patsubst worker/examples/%.c,$(BUILD)/examples/%,$(filter-out worker/examples/plugin_%,$(wildcard worker/examples/*.c)))
 EXAMPLE_PLUGINS  := $(patsubst worker/examples/%.c,$(BUILD)/examples/%.so,$(wildcard worker/examples/plugin_*.c))
 all: $(EXAMPLE_PROGRAMS) $(EXAMPLE_PLUGINS)
+# As a user's build would find it.
+$(BUILD)/obj/worker/examples/%.o: CPPFLAGS += -Iworker
 $(BUILD)/examples/%.so: $(BUILD)/obj/worker/examples/%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -o $@ $^ -lm

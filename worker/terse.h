@@ -5,8 +5,14 @@
  * A worker is:  open -> declare tensors -> start -> (push, pull, wait)* -> close
  *
  * Lifetimes: buffers marked [borrow] belong to the caller and must stay valid
- * as long as said. Every call that waits has a deadline (consistency.deadline_s)
- * and on TERSE_ETIMEDOUT terse_message() says whom it waited for.
+ * as long as said. Every call that waits has a deadline: a server that has been
+ * silent for consistency.deadline_s ends the wait with TERSE_ETIMEDOUT, and the
+ * servers end the job (TERSE_EPEER) when a worker has been; terse_message() says
+ * who, since when, and what was waited for. A slow worker that still gives signs
+ * of life is waited for.
+ *
+ * Failures are final: after TERSE_EPEER, TERSE_ETIMEDOUT, TERSE_EMISMATCH or
+ * TERSE_ENONFINITE the job has ended everywhere, and terse_close is what is left.
  *
  * Threads: calls on one client must not run at the same time; two clients in
  * one process are fine. A communication thread of the library's own moves bytes
@@ -68,7 +74,7 @@ TERSE_API terse_status terse_set_total_steps(terse *client, uint64_t steps) TERS
 
 /*
  * Agrees on the contract and makes the parameters equal everywhere: worker 0's replica is set on the servers, and the
- * others pull it (bytes are saved where a replica is equal already). Collective: all workers.
+ * others pull it. Collective: all workers.
  * Returns: TERSE_OK, EMISMATCH (another worker declared otherwise: the message names tensor and worker), ETIMEDOUT, EPEER.
  */
 TERSE_API terse_status terse_start(terse *client) TERSE_NODISCARD;
@@ -107,7 +113,7 @@ TERSE_API terse_status terse_progress(terse *client) TERSE_NODISCARD;
 
 /*
  * Sums `count` doubles over all workers still in the job, in worker order; the result replaces values. Also a
- * barrier (count may be 0). Collective: all workers.
+ * barrier (count may be 0; at most 65536). Collective: all workers.
  */
 TERSE_API terse_status terse_reduce_sum(terse *client, double *values, size_t count) TERSE_NODISCARD;
 
@@ -130,7 +136,8 @@ TERSE_API terse_status terse_get_stats(terse *client, terse_stats *stats) TERSE_
 /* This worker's own figures, without asking anybody. */
 typedef struct terse_local_stats {
     uint64_t step;                  /* steps finished */
-    uint64_t push_bytes, pull_bytes;/* of this worker so far */
+    uint64_t push_bytes, pull_bytes;/* every byte of every frame of this worker so far */
+    uint64_t push_payload_bytes;    /* of its gradients' packets alone */
     uint64_t encode_us, wait_us, decode_us;
     double residual_norm;           /* L2 over all tensors, of the last step that was asked */
     uint64_t nonfinite;             /* elements kept out so far */
@@ -153,6 +160,9 @@ TERSE_API const char *terse_message(const terse *client);
 
 /*
  * Says goodbye (done, if not said), finalises MPI if terse_open initialised it, frees. NULL is fine.
+ * After a failure of the job MPI cannot be finalised, since a finalise with a dead peer can hang: the process then
+ * ends here, with what stdio holds written out and the exit code of the failure (README lists them); print
+ * terse_message() before.
  * Returns TERSE_OK, or why the goodbye failed (the client is freed all the same).
  */
 TERSE_API terse_status terse_close(terse *client);

@@ -4,7 +4,10 @@
  * a transport; never waits. terse.h's calls wrap it (threads, deadlines), the
  * simulation drives it directly.
  *
- * Thread: every call under one lock of the owner's.
+ * Thread: every call, and the transport's handler, under one lock of the
+ * owner's. push, pulled and the other calls that touch tensors come from one
+ * thread, the user's; while they encode or decode they may let go of the lock
+ * (ts_client_set_lock), and frames and ticks may come in between.
  */
 #ifndef TS_CLIENT_H
 #define TS_CLIENT_H
@@ -22,26 +25,41 @@ typedef enum {
     TS_CLIENT_ATTACHING,  /* Hello … Welcome from every server, parameters made equal */
     TS_CLIENT_TRAINING,
     TS_CLIENT_LEAVING,    /* Done sent, not yet acknowledged */
-    TS_CLIENT_DONE,
+    TS_CLIENT_DONE,       /* no more pushes; fetch, stats and reduce still work, until ts_client_bye */
     TS_CLIENT_FAILED      /* ts_client_message says why, ts_client_failure the status */
 } ts_client_state;
 
-/* config, transport: [borrow] until destroy. Installs itself as the transport's handler. */
+/* config, transport: [borrow] until destroy. Installs itself as the transport's handler. Returns TERSE_ENOMEM. */
 terse_status ts_client_create(const ts_config *config, ts_transport *transport, ts_client **out) TERSE_NODISCARD;
-void ts_client_destroy(ts_client *client);
+void ts_client_destroy(ts_client *client); /* NULL is fine */
 
+/*
+ * How push and pulled let go of the owner's lock while they encode and decode. Without it they hold on to it.
+ * context: [borrow] until destroy.
+ */
+void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context);
+
+/*
+ * param: [borrow] until destroy; between start and TRAINING the handler may write it.
+ * Returns TERSE_OK, TERSE_EINVAL, TERSE_ESTATE, TERSE_ELIMIT, TERSE_ENOMEM, with a message.
+ */
 terse_status ts_client_declare(ts_client *client, const char *name, const int64_t *shape, unsigned ndim, float *param,
                                uint32_t *tensor) TERSE_NODISCARD;
 terse_status ts_client_set_total_steps(ts_client *client, uint64_t steps) TERSE_NODISCARD;
 /* Starts attaching; the state becomes TRAINING when done. */
 terse_status ts_client_start(ts_client *client) TERSE_NODISCARD;
 
-/* Encodes now and queues the packets. TERSE_EAGAIN: the tensor's last version has not come yet (BSP): poll first. */
+/*
+ * Encodes now and queues the packets (with clip_norm: when the step's last tensor is pushed; gradients are borrowed
+ * until then). TERSE_EAGAIN: the tensor's last version has not come yet (BSP): call ts_client_pulled first.
+ */
 terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
 terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uint32_t *index, const float *value,
                                    size_t count) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
 bool ts_client_pushed(const ts_client *client, uint32_t tensor);
+/* Returns TERSE_ESTATE when waiting for the tensor is in vain: its gradient waits (clip_norm) for the step's others. */
+terse_status ts_client_check_encoded(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Wants the version after the last push. */
 terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
@@ -56,8 +74,11 @@ bool ts_client_fetched(const ts_client *client, uint32_t tensor);
 terse_status ts_client_request_stats(ts_client *client) TERSE_NODISCARD;
 struct terse_stats;
 bool ts_client_stats(ts_client *client, struct terse_stats *stats);
+/* Announces that no more pushes come. Returns TERSE_OK, TERSE_ESTATE (some tensors are a step ahead of others). */
 terse_status ts_client_done(ts_client *client) TERSE_NODISCARD;
-/* Tells all servers the job must end, and why. */
+/* Leaves for good, best effort; call it in DONE, when nothing more will be asked. */
+void ts_client_bye(ts_client *client);
+/* Tells all servers the job must end, and why; the client is FAILED then. */
 void ts_client_abort(ts_client *client, terse_status status, const char *reason);
 
 /* Deadlines, retransmission and heartbeats, by transport->now_us. Call every 10 … 200 ms. */
@@ -65,11 +86,27 @@ void ts_client_tick(ts_client *client);
 
 ts_client_state ts_client_get_state(const ts_client *client);
 terse_status ts_client_failure(const ts_client *client);
+/* The first failure, or the last refused call, in words. Never NULL. */
 const char *ts_client_message(const ts_client *client);
+/* Whom it waits for and since when, "" for nobody; text of `capacity` bytes. */
 void ts_client_waiting(const ts_client *client, char *text, size_t capacity);
+/* Steps finished: the version that every tensor's param holds. */
 uint64_t ts_client_step(const ts_client *client);
-/* For audits and tests: the residual of a tensor, n elements. */
+/* The number of the tensor's next push, also the version its param holds. */
+uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor);
+/* For audits and tests: the residual of a tensor, n elements; NULL before start. */
 const float *ts_client_residual(const ts_client *client, uint32_t tensor);
 const ts_contract *ts_client_contract(const ts_client *client);
+
+typedef struct {
+    uint64_t bytes_out, bytes_in;    /* of every frame to and from the servers */
+    uint64_t push_payload_bytes;     /* packets of pushed gradients, without frames and repetitions */
+    uint64_t encode_us, decode_us;
+    uint64_t nonfinite;              /* elements kept out so far */
+    uint64_t retransmits;            /* frames sent again */
+    uint64_t dropped_frames;         /* corrupt, foreign or unexpected */
+    uint64_t refused_packets;        /* given back to the residual */
+} ts_client_counters;
+const ts_client_counters *ts_client_get_counters(const ts_client *client);
 
 #endif

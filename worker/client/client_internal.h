@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the client share. Nobody else includes it. */
+#ifndef TS_CLIENT_INTERNAL_H
+#define TS_CLIENT_INTERNAL_H
+
+#include "common/codec/codec.h"
+#include "common/wire/bundle.h"
+#include "common/wire/frame.h"
+#include "worker/client/client.h"
+#include "worker/client/feedback.h"
+#include "worker/client/outbox.h"
+
+/* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
+#define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
+#define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
+#define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
+#define TS_CLIENT_REDUCE_VALUES 65536u /* the servers take no more */
+#define TS_CLIENT_RTO_US 1000000u
+#define TS_CLIENT_RTO_MAX_US 8000000u
+#define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
+#define TS_CLIENT_BAD_PACKETS_MAX 16u /* checksummed packets that do not decode before the client gives up */
+
+/* A packet of the downlink that waits until the user lets param change. */
+typedef struct ts_arrival {
+    struct ts_arrival *next;
+    ts_buffer *frame; /* a reference */
+    const uint8_t *packet;
+    size_t len;
+    uint64_t version;
+    bool snapshot;
+} ts_arrival;
+
+typedef struct {
+    uint64_t version;     /* param holds it */
+    uint64_t ready;       /* what version can be reached with the arrivals, without a gap */
+    ts_arrival *arrivals; /* ascending versions, all above `version` */
+    bool settled;         /* attaching: set and acknowledged, or its snapshot is here */
+    bool fetched;
+} ts_client_slice;
+
+typedef enum {
+    TS_TENSOR_IDLE,   /* param holds version `step`; the next push is step `step` */
+    TS_TENSOR_PUSHED, /* step `step` was pushed, its pull was not asked for */
+    TS_TENSOR_PULLING
+} ts_tensor_phase;
+
+typedef struct {
+    float *param; /* [borrow] */
+    ts_encoder *encoder;
+    ts_feedback memory;
+    uint64_t step;
+    ts_tensor_phase phase;
+    bool arrived;          /* something new to decode */
+    const float *deferred; /* [borrow] the gradient that waits for the step's norm */
+    float *dense;          /* of sparse pushes; zero between them */
+    uint32_t unanswered;   /* slots in GATHERED or SENT */
+    float *fetch_out;      /* [borrow] */
+    uint32_t unfetched;
+} ts_client_tensor;
+
+/* Requests to a server that are repeated until answered. */
+enum {
+    TS_REQUEST_HELLO = 1,
+    TS_REQUEST_CONTRACT = 2,
+    TS_REQUEST_SET = 4,
+    TS_REQUEST_SNAPSHOT = 8,
+    TS_REQUEST_DONE = 16,
+    TS_REQUEST_STATS = 32,
+    TS_REQUEST_REDUCE = 64,
+    TS_REQUEST_FETCH = 128
+};
+
+typedef struct {
+    uint32_t peer;
+    const uint32_t *slices; /* global number of each of its slices, in its order */
+    uint32_t slice_count;
+    unsigned requests;
+    uint32_t unsettled;     /* slices, while attaching */
+    uint32_t *gathered;     /* its own numbers of gathered slices */
+    uint32_t gathered_count;
+    size_t gathered_bytes;
+    uint64_t gathered_since_us;
+    uint64_t heard_us, sent_us, rto_us, rto_at_us;
+    uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */
+    char waiting[160];      /* whom it waits for, by its last heartbeat */
+    struct {
+        uint64_t in, out, steady_in, steady_out, lost_rounds, rounds;
+    } stats;
+} ts_client_server;
+
+struct ts_client {
+    const ts_config *config;  /* [borrow] */
+    ts_transport *transport;  /* [borrow] */
+    ts_client_state state;
+    terse_status failure;
+    ts_error message;
+    uint32_t worker;          /* our number */
+    uint64_t deadline_us;
+    uint64_t ticked_us;
+    ts_contract *contract;
+    ts_client_tensor *tensors;
+    uint32_t tensor_capacity; /* tensors: contract->tensor_count are in use */
+    ts_client_slice *slices;  /* by global number, from start on */
+    uint64_t *slice_hash;     /* by global number, of the last statistics */
+    uint32_t *slice_order;    /* storage of the servers' `slices` and `gathered` */
+    ts_outbox outbox;
+    ts_client_server *servers;
+    uint32_t server_count;
+    uint32_t pushed_tensors;  /* tensors not IDLE */
+    uint32_t deferred_tensors;
+    bool sets_parameters;     /* worker 0, on servers that have none yet */
+    ts_scratch *scratch;
+    uint32_t bad_packets;
+    uint64_t done_steps;
+    struct {
+        uint64_t sequence; /* of the last reduce; 0 before the first */
+        double *values;
+        size_t count, capacity;
+        bool answered;
+    } reduce;
+    ts_client_counters counters;
+    void (*lock)(void *context);
+    void (*unlock)(void *context);
+    void *lock_context;
+};
+
+/* ---- client.c ---- */
+/* The first failure ends it: remembers status and sentence, tells the servers. Returns: status. */
+terse_status ts_client_fail(ts_client *client, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+/* The same when the servers said so: they tell the others themselves. */
+void ts_client_told_to_end(ts_client *client, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+/* A call that is not allowed: leaves the sentence, changes nothing else. Returns: status. */
+terse_status ts_client_refuse(ts_client *client, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+static inline uint64_t ts_client_now(const ts_client *client) { return client->transport->ops->now_us(client->transport); }
+static inline void ts_client_let_go(ts_client *client) { if (client->unlock) client->unlock(client->lock_context); }
+static inline void ts_client_take_back(ts_client *client) { if (client->lock) client->lock(client->lock_context); }
+/* Whether the server owes an answer or data. */
+bool ts_client_owes(const ts_client *client, const ts_client_server *server);
+const char *ts_client_server_name(const ts_client *client, const ts_client_server *server);
+const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
+
+/* ---- client_send.c ---- */
+/* Hands a finished frame to the transport and drops the caller's reference. NULL is fine. */
+void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *frame);
+/* A frame without payload. Returns TERSE_OK or the reason it could not be made (then the client retries later). */
+terse_status ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case,
+                                    void *body);
+/* The same for something that must be answered: notes it and starts the retransmission timer. */
+void ts_client_asked(ts_client *client, ts_client_server *server, unsigned request);
+/* An answer came: the timer starts anew. */
+void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered);
+/* Sends the outbox's packets of some of a server's slices (its own numbers, ascending) in frames of one step each. */
+void ts_client_send_packets(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count);
+
+/* ---- client_attach.c ---- */
+void ts_client_send_hello(ts_client *client, ts_client_server *server);
+void ts_client_send_contract(ts_client *client, ts_client_server *server);
+void ts_client_send_set(ts_client *client, ts_client_server *server);
+void ts_client_send_snapshot_pull(ts_client *client, ts_client_server *server);
+void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome);
+void ts_client_on_set_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack);
+/* A slice packet of a snapshot while attaching. */
+void ts_client_on_first_snapshot(ts_client *client, ts_client_server *server, uint32_t slice, uint64_t version,
+                                 const uint8_t *packet, size_t len);
+/* After the last slice of the last server: TRAINING. */
+void ts_client_attached(ts_client *client);
+
+/* ---- client_push.c ---- */
+void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack);
+/* A newer version of a slice is here, so its push is answered for. */
+void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version);
+
+/* Encodes the gradients that waited for the norm of the step. */
+terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
+void ts_client_flush_server(ts_client *client, ts_client_server *server);
+
+/* ---- client_pull.c ---- */
+void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame);
+/* Asks again for versions that did not come. */
+void ts_client_pull_missing(ts_client *client, ts_client_server *server);
+void ts_client_drop_arrivals(ts_client_slice *slice);
+
+/* ---- client_control.c ---- */
+void ts_client_send_done(ts_client *client, ts_client_server *server);
+void ts_client_send_reduce(ts_client *client);
+void ts_client_send_stats_request(ts_client *client, ts_client_server *server);
+void ts_client_send_fetches(ts_client *client, ts_client_server *server);
+void ts_client_on_done_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack);
+void ts_client_on_reduced(ts_client *client, ts_client_server *server, const Terse__Reduced *reduced);
+void ts_client_on_stats(ts_client *client, ts_client_server *server, const Terse__Stats *stats);
+void ts_client_on_params(ts_client *client, ts_client_server *server, uint32_t slice, const uint8_t *packet, size_t len);
+/* LEAVING becomes DONE when everything is answered. */
+void ts_client_maybe_done(ts_client *client);
+
+/* ---- client_dispatch.c ---- */
+void ts_client_on_frame(void *context, uint32_t peer, ts_buffer *buffer);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pulling: packets of the downlink are queued as they come and decoded in the
+ * user's thread, in the order of versions, when param may change.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/client/client_internal.h"
+
+void ts_client_drop_arrivals(ts_client_slice *slice) {
+    while (slice->arrivals) {
+        ts_arrival *arrival = slice->arrivals;
+        slice->arrivals = arrival->next;
+        ts_buffer_unref(arrival->frame);
+        ts_mem_free(arrival);
+    }
+}
+
+/* How far the arrivals reach without a gap. */
+static void update_ready(ts_client_slice *slice) {
+    uint64_t ready = slice->version;
+    for (const ts_arrival *a = slice->arrivals; a; a = a->next)
+        if (a->snapshot || a->version == ready + 1) ready = a->version;
+        else break;
+    slice->ready = ready;
+}
+
+/* Files a packet under its version. Returns whether it was new and is kept. */
+static bool file_arrival(ts_client_slice *slice, const ts_arrival *what) {
+    if (what->version <= slice->version) return false;
+    uint32_t held = 0;
+    ts_arrival **at = &slice->arrivals;
+    for (; *at && (*at)->version < what->version; at = &(*at)->next) held++;
+    if ((*at && (*at)->version == what->version && (*at)->snapshot >= what->snapshot) || held >= TS_CLIENT_ARRIVALS_MAX)
+        return false;
+    ts_arrival *arrival = ts_mem_calloc(1, sizeof *arrival);
+    if (!arrival) return false; /* asked for again later */
+    *arrival = *what;
+    arrival->next = *at;
+    ts_buffer_ref(arrival->frame);
+    *at = arrival;
+    update_ready(slice);
+    return true;
+}
+
+static void take_packet(ts_client *client, ts_client_server *server, uint32_t slice, const ts_arrival *arrival) {
+    const ts_slice *where = &client->contract->slices[slice];
+    if (arrival->snapshot && arrival->len != where->n * sizeof(float)) {
+        client->counters.dropped_frames++;
+        return;
+    }
+    if (client->state == TS_CLIENT_ATTACHING) {
+        if (arrival->snapshot)
+            ts_client_on_first_snapshot(client, server, slice, arrival->version, arrival->packet, arrival->len);
+        return;
+    }
+    ts_client_acknowledge(client, slice, arrival->version);
+    if (!file_arrival(&client->slices[slice], arrival)) return;
+    client->tensors[where->tensor].arrived = true;
+    ts_client_progress(client, server, 0);
+}
+
+void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame) {
+    if (!client->slices) return;
+    const Terse__Data *data = frame->header->data;
+    ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, server->slice_count);
+    for (;;) {
+        uint32_t local = 0;
+        ts_arrival arrival = {.frame = buffer, .version = data->version, .snapshot = data->snapshot};
+        terse_status status = ts_bundle_next(&reader, &local, &arrival.packet, &arrival.len);
+        if (status == TERSE_EAGAIN) break;
+        if (status != TERSE_OK) {
+            client->counters.dropped_frames++;
+            return;
+        }
+        if (data->params) ts_client_on_params(client, server, server->slices[local], arrival.packet, arrival.len);
+        else take_packet(client, server, server->slices[local], &arrival);
+    }
+    ts_client_attached(client);
+    ts_client_maybe_done(client);
+}
+
+/* Applies one packet to param. Without the lock. */
+static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *arrival) {
+    const ts_slice *where = &client->contract->slices[slice];
+    float *param = client->tensors[where->tensor].param + where->first;
+    if (arrival->snapshot) {
+        memcpy(param, arrival->packet, arrival->len);
+        return TERSE_OK;
+    }
+    /* The averaged gradient replaces; a difference of parameters adds. */
+    if (client->config->optimizer.name == TS_OPTIMIZER_NONE) memset(param, 0, where->n * sizeof(float));
+    ts_codec_spec spec = ts_contract_pull_spec(client->contract, slice);
+    /* encoded when its round closed: under the version that was left */
+    return ts_decode_add(client->scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
+}
+
+/* Decodes what is there of a slice up to version `want`. */
+static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
+    ts_client_slice *state = &client->slices[slice];
+    while (state->version < want && state->ready > state->version && client->state != TS_CLIENT_FAILED) {
+        ts_arrival *arrival = state->arrivals;
+        state->arrivals = arrival->next;
+        ts_client_let_go(client);
+        terse_status status = apply(client, slice, arrival);
+        ts_client_take_back(client);
+        if (status == TERSE_OK) state->version = arrival->version;
+        else if (++client->bad_packets > TS_CLIENT_BAD_PACKETS_MAX || status != TERSE_ECORRUPT) {
+            uint32_t tensor = client->contract->slices[slice].tensor;
+            terse_status failed = ts_client_fail(client, status, "version %" PRIu64 " of %s does not decode: %s",
+                                                 arrival->version, ts_client_tensor_name(client, tensor),
+                                                 terse_strerror(status));
+            (void)failed;
+        }
+        update_ready(state); /* after a bad packet there is a gap, and the timer asks for it again */
+        ts_buffer_unref(arrival->frame);
+        ts_mem_free(arrival);
+    }
+}
+
+bool ts_client_pulled(ts_client *client, uint32_t t) {
+    if (t >= client->contract->tensor_count || client->state == TS_CLIENT_FAILED) return false;
+    ts_client_tensor *tensor = &client->tensors[t];
+    if (tensor->phase == TS_TENSOR_IDLE) return true;
+    if (tensor->phase != TS_TENSOR_PULLING || !tensor->arrived) return false;
+    const ts_tensor *declared = &client->contract->tensors[t];
+    uint64_t want = tensor->step + 1, began = ts_client_now(client);
+    bool all = true;
+    tensor->arrived = false;
+    for (uint32_t i = 0; i < declared->slices; i++) {
+        catch_up(client, declared->first_slice + i, want);
+        all = all && client->slices[declared->first_slice + i].version >= want;
+    }
+    client->counters.decode_us += ts_client_now(client) - began;
+    if (!all || client->state == TS_CLIENT_FAILED) return false;
+    tensor->step = want;
+    tensor->phase = TS_TENSOR_IDLE;
+    client->pushed_tensors--;
+    return true;
+}
+
+terse_status ts_client_pull(ts_client *client, uint32_t t) {
+    if (client->state == TS_CLIENT_FAILED) return client->failure;
+    if (client->state != TS_CLIENT_TRAINING && client->state != TS_CLIENT_LEAVING && client->state != TS_CLIENT_DONE)
+        return ts_client_refuse(client, TERSE_ESTATE, "pull is allowed after start only");
+    if (t >= client->contract->tensor_count)
+        return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
+    ts_client_tensor *tensor = &client->tensors[t];
+    if (tensor->phase == TS_TENSOR_PUSHED) {
+        tensor->phase = TS_TENSOR_PULLING; /* the push has asked already */
+        tensor->arrived = true;
+    }
+    return TERSE_OK;
+}
+
+static void send_pull(ts_client *client, ts_client_server *server, uint64_t have, uint64_t want, uint32_t *locals,
+                      size_t count) {
+    Terse__Pull pull = TERSE__PULL__INIT;
+    pull.have = have;
+    pull.want = want;
+    if (count < server->slice_count) {
+        pull.n_slices = count;
+        pull.slices = locals;
+    }
+    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
+    (void)sent;
+    client->counters.retransmits++;
+}
+
+void ts_client_pull_missing(ts_client *client, ts_client_server *server) {
+    uint32_t *locals = ts_mem_calloc(server->slice_count ? server->slice_count : 1, sizeof *locals);
+    if (!locals) return;
+    size_t count = 0;
+    uint64_t have = 0, want = 0;
+    for (uint32_t i = 0; i < server->slice_count; i++) {
+        uint32_t slice = server->slices[i];
+        const ts_client_tensor *tensor = &client->tensors[client->contract->slices[slice].tensor];
+        /* A push without an answer is sent again instead, and asks for the same. */
+        if (tensor->phase != TS_TENSOR_PULLING || tensor->deferred || ts_outbox_unanswered(&client->outbox.slots[slice]) ||
+            client->slices[slice].ready > tensor->step)
+            continue;
+        if (count && (have != client->slices[slice].ready || want != tensor->step + 1)) {
+            send_pull(client, server, have, want, locals, count);
+            count = 0;
+        }
+        have = client->slices[slice].ready;
+        want = tensor->step + 1;
+        locals[count++] = i;
+    }
+    if (count) send_pull(client, server, have, want, locals, count);
+    ts_mem_free(locals);
+}

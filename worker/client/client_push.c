@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pushing: clip, feedback, encode into the outbox, gather, acknowledge or take back. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/client/client_internal.h"
+
+static terse_status check_push(ts_client *client, uint32_t t) {
+    if (client->state == TS_CLIENT_FAILED) return client->failure;
+    if (client->state != TS_CLIENT_TRAINING)
+        return ts_client_refuse(client, TERSE_ESTATE, "push is allowed between start and done only");
+    if (t >= client->contract->tensor_count)
+        return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
+    const ts_client_tensor *tensor = &client->tensors[t];
+    if (tensor->phase == TS_TENSOR_PULLING && !tensor->deferred) return TERSE_EAGAIN;
+    if (tensor->phase != TS_TENSOR_IDLE)
+        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: step %" PRIu64 " was pushed already%s",
+                                ts_client_tensor_name(client, t), tensor->step,
+                                tensor->phase == TS_TENSOR_PUSHED ? ", and its pull is missing" : "");
+    return TERSE_OK;
+}
+
+/* What the servers refused goes back to where it came from. */
+static terse_status take_back(ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    if (!client->config->error_feedback.enabled) return TERSE_OK;
+    ts_codec_spec spec = ts_contract_push_spec(client->contract, t, client->worker);
+    for (uint32_t i = 0; i < declared->slices; i++) {
+        ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
+        if (slot->state != TS_SLOT_REFUSED) continue;
+        float *residual = client->tensors[t].memory.residual + client->contract->slices[declared->first_slice + i].first;
+        TS_TRY(ts_decode_add(client->scratch, &spec, NULL, i, slot->step, slot->bytes, slot->len, residual));
+        slot->state = TS_SLOT_FREE;
+    }
+    return TERSE_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+void ts_client_flush_server(ts_client *client, ts_client_server *server) {
+    if (!server->gathered_count || client->state == TS_CLIENT_FAILED) return;
+    qsort(server->gathered, server->gathered_count, sizeof *server->gathered, ascending);
+    for (uint32_t i = 0; i < server->gathered_count; i++)
+        client->outbox.slots[server->slices[server->gathered[i]]].state = TS_SLOT_SENT;
+    ts_client_send_packets(client, server, server->gathered, server->gathered_count);
+    server->gathered_count = 0;
+    server->gathered_bytes = 0;
+}
+
+void ts_client_flush(ts_client *client) {
+    for (uint32_t s = 0; s < client->server_count; s++) ts_client_flush_server(client, &client->servers[s]);
+}
+
+/* An encoded packet joins those that wait for its server's next frame. */
+static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    ts_client_server *server = &client->servers[client->contract->slices[slice].server];
+    slot->len = len;
+    slot->step = step;
+    slot->state = TS_SLOT_GATHERED;
+    client->tensors[client->contract->slices[slice].tensor].unanswered++;
+    client->counters.push_payload_bytes += len;
+    if (!server->gathered_count) server->gathered_since_us = ts_client_now(client);
+    server->gathered[server->gathered_count++] = client->contract->slices[slice].local;
+    server->gathered_bytes += len + TS_BUNDLE_ENTRY_MAX_BYTES;
+    if (server->gathered_bytes > TS_CLIENT_GATHER_BYTES) ts_client_flush_server(client, server);
+}
+
+/* Begins the step's encoding: everything that happens to the tensor as a whole. Without the lock. */
+static terse_status begin_encode(ts_client *client, uint32_t t, const float *gradient, float scale,
+                                 ts_encode_report *report) {
+    const ts_config *config = client->config;
+    const ts_tensor *declared = &client->contract->tensors[t];
+    ts_client_tensor *tensor = &client->tensors[t];
+    if (!config->error_feedback.enabled) memset(tensor->memory.residual, 0, declared->n * sizeof(float));
+    ts_encode_input input = {.gradient = gradient,
+                             .gradient_scale = scale,
+                             .residual = tensor->memory.residual,
+                             .velocity = tensor->memory.velocity,
+                             .momentum = (float)config->error_feedback.momentum_correction,
+                             .nesterov = config->optimizer.nesterov,
+                             .masking = config->error_feedback.masking,
+                             .step = tensor->step,
+                             .ratio = ts_config_warmup_ratio(config, &declared->push, tensor->step),
+                             .nonfinite = config->error_feedback.nonfinite};
+    if (declared->worker_momentum && config->optimizer.weight_decay > 0) {
+        input.params = tensor->param;
+        input.weight_decay = (float)config->optimizer.weight_decay;
+    }
+    return ts_encoder_begin(tensor->encoder, client->scratch, &input, report);
+}
+
+static terse_status encode_slices(ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    ts_client_tensor *tensor = &client->tensors[t];
+    for (uint32_t i = 0; i < declared->slices; i++) {
+        ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
+        size_t len = 0;
+        ts_client_let_go(client);
+        terse_status status = ts_outbox_reserve(slot, ts_encoder_bound(tensor->encoder, client->scratch, i));
+        if (status == TERSE_OK)
+            status = ts_encoder_slice(tensor->encoder, client->scratch, i, slot->bytes, slot->capacity, &len);
+        ts_client_take_back(client);
+        if (status != TERSE_OK) return status;
+        if (client->state == TS_CLIENT_FAILED) return client->failure;
+        gather(client, declared->first_slice + i, tensor->step, len);
+    }
+    return TERSE_OK;
+}
+
+static terse_status encode(ts_client *client, uint32_t t, const float *gradient, float scale) {
+    uint64_t step = client->tensors[t].step;
+    ts_encode_report report = {0};
+    uint64_t began = ts_client_now(client);
+    terse_status status = take_back(client, t);
+    ts_client_let_go(client);
+    if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, &report);
+    ts_client_take_back(client);
+    client->counters.nonfinite += report.nonfinite_count;
+    if (status == TERSE_ENONFINITE)
+        return ts_client_fail(client, status, "the gradient of %s holds %zu values that are not finite, "
+                              "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
+                              ts_client_tensor_name(client, t), report.nonfinite_count, report.nonfinite_first, step);
+    if (status == TERSE_OK) status = encode_slices(client, t);
+    client->counters.encode_us += ts_client_now(client) - began;
+    if (status != TERSE_OK)
+        return ts_client_fail(client, status, "encoding %s in step %" PRIu64 ": %s", ts_client_tensor_name(client, t), step,
+                              terse_strerror(status));
+    return TERSE_OK;
+}
+
+terse_status ts_client_push_deferred(ts_client *client) {
+    uint32_t tensors = client->contract->tensor_count;
+    double sum = 0;
+    ts_client_let_go(client);
+    for (uint32_t t = 0; t < tensors; t++)
+        sum += ts_feedback_sum_of_squares(client->tensors[t].deferred, client->contract->tensors[t].n);
+    ts_client_take_back(client);
+    float scale = ts_feedback_clip_scale(sum, client->config->error_feedback.clip_norm, client->transport->workers);
+    for (uint32_t t = 0; t < tensors; t++) {
+        ts_client_tensor *tensor = &client->tensors[t];
+        const float *gradient = tensor->deferred;
+        tensor->deferred = NULL;
+        TS_TRY(encode(client, t, gradient, scale));
+        if (gradient == tensor->dense) memset(tensor->dense, 0, client->contract->tensors[t].n * sizeof(float));
+    }
+    client->deferred_tensors = 0;
+    return TERSE_OK;
+}
+
+/* Takes the gradient in, at once or (with clipping) when the step is complete. */
+static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+    client->tensors[t].phase = TS_TENSOR_PUSHED;
+    client->pushed_tensors++;
+    if (client->config->error_feedback.clip_norm > 0) {
+        client->tensors[t].deferred = gradient;
+        if (++client->deferred_tensors == client->contract->tensor_count) TS_TRY(ts_client_push_deferred(client));
+    } else {
+        TS_TRY(encode(client, t, gradient, 1.0f));
+    }
+    if (client->pushed_tensors == client->contract->tensor_count) ts_client_flush(client); /* nothing more can join */
+    return TERSE_OK;
+}
+
+terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) {
+    TS_TRY(check_push(client, tensor));
+    if (!gradient)
+        return ts_client_refuse(client, TERSE_EINVAL, "tensor %s: no gradient", ts_client_tensor_name(client, tensor));
+    return push(client, tensor, gradient);
+}
+
+terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t *index, const float *value, size_t count) {
+    TS_TRY(check_push(client, t));
+    ts_client_tensor *tensor = &client->tensors[t];
+    size_t n = client->contract->tensors[t].n;
+    for (size_t i = 0; i < count; i++)
+        if (index[i] >= n || (i && index[i] <= index[i - 1]))
+            return ts_client_refuse(client, TERSE_EINVAL, "tensor %s: index %" PRIu32 " at place %zu must be below %zu and "
+                                    "above the one before it", ts_client_tensor_name(client, t), index[i], i, n);
+    if (!tensor->dense) tensor->dense = ts_mem_aligned(n, sizeof(float));
+    TS_REQUIRE(tensor->dense, TERSE_ENOMEM);
+    for (size_t i = 0; i < count; i++) tensor->dense[index[i]] = value[i];
+    terse_status status = push(client, t, tensor->dense);
+    if (!tensor->deferred)
+        for (size_t i = 0; i < count; i++) tensor->dense[index[i]] = 0;
+    return status;
+}
+
+bool ts_client_pushed(const ts_client *client, uint32_t tensor) {
+    return tensor < client->contract->tensor_count && !client->tensors[tensor].unanswered && !client->tensors[tensor].deferred;
+}
+
+terse_status ts_client_check_encoded(ts_client *client, uint32_t tensor) {
+    if (tensor >= client->contract->tensor_count || !client->tensors[tensor].deferred) return TERSE_OK;
+    return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: with error_feedback.clip_norm a step is sent when all its "
+                            "tensors are pushed; push the others before this wait", ts_client_tensor_name(client, tensor));
+}
+
+static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if (slot->state == TS_SLOT_SENT) client->tensors[client->contract->slices[slice].tensor].unanswered--;
+    slot->state = state;
+}
+
+void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) {
+    const ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if ((slot->state == TS_SLOT_SENT || slot->state == TS_SLOT_ACKED) && slot->step < version)
+        answer(client, slice, TS_SLOT_FREE);
+}
+
+void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
+    if (ack->status == TERSE_ECORRUPT) return;
+    if (ack->status == TERSE_OK && ack->step == 0 && client->worker == 0) {
+        /* It may be a late answer to Set, which names the same slices. Should the push have been lost, it goes again
+         * after the longest pause; else its data comes before. */
+        server->rto_us = TS_CLIENT_RTO_MAX_US;
+        server->rto_at_us = ts_client_now(client) + server->rto_us;
+        return;
+    }
+    for (size_t i = 0; i < ack->n_slices; i++) {
+        if (ack->slices[i] >= server->slice_count) continue;
+        uint32_t slice = server->slices[ack->slices[i]];
+        const ts_outbox_slot *slot = &client->outbox.slots[slice];
+        if (slot->state != TS_SLOT_SENT || slot->step != ack->step) continue;
+        ts_client_progress(client, server, 0);
+        if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
+            answer(client, slice, TS_SLOT_ACKED);
+        } else if (ack->status == TERSE_ESTALE) {
+            answer(client, slice, TS_SLOT_REFUSED);
+            client->counters.refused_packets++;
+        } else {
+            terse_status failed = ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",
+                                                 ts_client_server_name(client, server), ack->step,
+                                                 ts_client_tensor_name(client, client->contract->slices[slice].tensor),
+                                                 ack->reason);
+            (void)failed;
+            return;
+        }
+    }
+    ts_client_maybe_done(client);
+}

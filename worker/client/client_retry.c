@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time: heartbeats, retransmission, and peers that fell silent. */
+#include <stdio.h>
+
+#include "common/base/mem.h"
+#include "worker/client/client_internal.h"
+
+/* Sends again what a server has not answered for. */
+static void repeat_pushes(ts_client *client, ts_client_server *server) {
+    uint32_t *locals = ts_mem_calloc(server->slice_count ? server->slice_count : 1, sizeof *locals);
+    if (!locals) return;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < server->slice_count; i++)
+        if (client->outbox.slots[server->slices[i]].state == TS_SLOT_SENT) locals[count++] = i;
+    if (count) {
+        client->counters.retransmits++;
+        ts_client_send_packets(client, server, locals, count);
+    }
+    ts_mem_free(locals);
+}
+
+static void repeat_requests(ts_client *client, ts_client_server *server) {
+    unsigned requests = server->requests;
+    if (requests) client->counters.retransmits++;
+    if (requests & TS_REQUEST_HELLO) ts_client_send_hello(client, server);
+    if (requests & TS_REQUEST_CONTRACT) ts_client_send_contract(client, server);
+    if (requests & TS_REQUEST_SET) ts_client_send_set(client, server);
+    if (requests & TS_REQUEST_SNAPSHOT) ts_client_send_snapshot_pull(client, server);
+    if (requests & TS_REQUEST_DONE) ts_client_send_done(client, server);
+    if (requests & TS_REQUEST_STATS) ts_client_send_stats_request(client, server);
+    if (requests & TS_REQUEST_REDUCE) ts_client_send_reduce(client);
+    if (requests & TS_REQUEST_FETCH) ts_client_send_fetches(client, server);
+}
+
+static void retransmit(ts_client *client, ts_client_server *server, uint64_t now) {
+    if (now < server->rto_at_us || !ts_client_owes(client, server)) return;
+    /* While our own bytes still stand in the queue nothing can be said of the other side. */
+    if (client->transport->ops->queued(client->transport, server->peer) > 0) {
+        server->rto_at_us = now + server->rto_us;
+        return;
+    }
+    uint64_t asked_us = server->asked_us;
+    server->rto_us = server->rto_us * 2 < TS_CLIENT_RTO_MAX_US ? server->rto_us * 2 : TS_CLIENT_RTO_MAX_US;
+    repeat_requests(client, server);
+    if (client->state != TS_CLIENT_ATTACHING) {
+        repeat_pushes(client, server);
+        ts_client_pull_missing(client, server);
+    }
+    server->asked_us = asked_us;
+    server->rto_at_us = now + server->rto_us;
+}
+
+static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now) {
+    uint64_t every = client->deadline_us / 4 < 1000000u ? client->deadline_us / 4 : 1000000u;
+    if (now - server->sent_us < every) return;
+    char waiting[200];
+    Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
+    ts_client_waiting(client, waiting, sizeof waiting);
+    beat.step = ts_client_step(client);
+    beat.waiting = waiting;
+    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_HEARTBEAT, &beat);
+    (void)sent;
+    server->sent_us = now; /* also when it could not be sent: not again at once */
+}
+
+/* Whether a server has been silent too long; then the client fails and says so. */
+static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
+    if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < client->deadline_us) return false;
+    char waiting[400];
+    ts_client_waiting(client, waiting, sizeof waiting);
+    terse_status failed = ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s "
+                                         "(consistency.deadline_s is %g)%s%s",
+                                         ts_client_server_name(client, server), (double)(now - server->heard_us) / 1e6,
+                                         (double)client->deadline_us / 1e6, waiting[0] ? "; waiting: " : "", waiting);
+    (void)failed;
+    return true;
+}
+
+/* Nobody looked for a long while (no communication thread, or the process was stopped): what came may still be unread. */
+static void forgive_own_absence(ts_client *client, uint64_t now) {
+    uint64_t absent = now - client->ticked_us;
+    client->ticked_us = now;
+    if (absent < client->deadline_us / 4) return;
+    for (uint32_t s = 0; s < client->server_count; s++) client->servers[s].heard_us += absent;
+}
+
+void ts_client_tick(ts_client *client) {
+    uint64_t now = ts_client_now(client);
+    forgive_own_absence(client, now);
+    for (uint32_t s = 0; s < client->server_count && client->state != TS_CLIENT_FAILED; s++) {
+        ts_client_server *server = &client->servers[s];
+        if (silent(client, server, now)) return;
+        if (server->gathered_count && now - server->gathered_since_us >= TS_CLIENT_GATHER_US)
+            ts_client_flush_server(client, server);
+        if (client->state != TS_CLIENT_DECLARING) retransmit(client, server, now);
+        heartbeat(client, server, now);
+    }
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames on their way out: control messages, gathered packets, the retransmission timer's start. */
+#include "worker/client/client_internal.h"
+
+void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *frame) {
+    if (!frame) return;
+    size_t len = frame->len;
+    /* A refusal here is a peer that is gone or memory that ran out: the timers repeat what matters, or give up. */
+    if (client->transport->ops->send(client->transport, server->peer, frame) == TERSE_OK) {
+        client->counters.bytes_out += len;
+        server->sent_us = ts_client_now(client);
+    }
+    ts_buffer_unref(frame);
+}
+
+terse_status ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case,
+                                    void *body) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    header.body_case = body_case;
+    header.hello = body; /* all members of the union are pointers to the body */
+    ts_buffer *frame = NULL;
+    TS_TRY(ts_frame_control(&header, &frame));
+    ts_client_send(client, server, frame);
+    return TERSE_OK;
+}
+
+void ts_client_asked(ts_client *client, ts_client_server *server, unsigned request) {
+    server->requests |= request;
+    server->asked_us = ts_client_now(client);
+    server->rto_at_us = server->asked_us + server->rto_us;
+}
+
+void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered) {
+    server->requests &= ~answered;
+    server->rto_us = TS_CLIENT_RTO_US;
+    server->asked_us = ts_client_now(client);
+    server->rto_at_us = server->asked_us + server->rto_us;
+}
+
+/* One frame of at most the gather size and one packet more. Returns how many slices it took; 0 on failure. */
+static uint32_t send_frame(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count) {
+    const uint32_t *slices = server->slices;
+    uint64_t step = client->outbox.slots[slices[locals[0]]].step;
+    size_t bytes = 0;
+    uint32_t taken = 0;
+    while (taken < count) {
+        const ts_outbox_slot *slot = &client->outbox.slots[slices[locals[taken]]];
+        size_t more = slot->len + TS_BUNDLE_ENTRY_MAX_BYTES;
+        if (taken && (slot->step != step || bytes + more > TS_CLIENT_GATHER_BYTES)) break;
+        bytes += more;
+        taken++;
+    }
+    Terse__Push push = TERSE__PUSH__INIT;
+    push.step = step;
+    push.pull = true; /* in BSP nobody pushes a step without wanting what comes of it */
+    Terse__Header header = TERSE__HEADER__INIT;
+    header.body_case = TERSE__HEADER__BODY_PUSH;
+    header.push = &push;
+    ts_buffer *frame = NULL;
+    if (ts_frame_begin(&header, bytes, &frame) != TERSE_OK) return 0;
+    ts_bundle_writer writer = ts_bundle_write(frame);
+    terse_status status = TERSE_OK;
+    for (uint32_t i = 0; i < taken && status == TERSE_OK; i++) {
+        const ts_outbox_slot *slot = &client->outbox.slots[slices[locals[i]]];
+        status = ts_bundle_add(&writer, locals[i], slot->bytes, slot->len);
+    }
+    if (status == TERSE_OK) status = ts_frame_finish(frame);
+    if (status != TERSE_OK) {
+        ts_buffer_unref(frame);
+        return 0;
+    }
+    ts_client_send(client, server, frame);
+    return taken;
+}
+
+void ts_client_send_packets(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count) {
+    for (uint32_t at = 0; at < count;) {
+        uint32_t taken = send_frame(client, server, locals + at, count - at);
+        if (!taken) break; /* out of memory: the timer sends the rest */
+        at += taken;
+    }
+    ts_client_asked(client, server, 0);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The outbox: the packet of each slice, kept from its encoding until the server
+ * has answered for it. In BSP a slice has at most one packet under way, so a
+ * slot a slice is enough; its memory grows to the largest packet and is reused.
+ */
+#ifndef TS_OUTBOX_H
+#define TS_OUTBOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/status.h"
+
+typedef enum {
+    TS_SLOT_FREE,     /* nothing, or answered for */
+    TS_SLOT_GATHERED, /* encoded, not handed to the transport yet */
+    TS_SLOT_SENT,     /* no answer yet: retransmitted */
+    TS_SLOT_ACKED,    /* the server holds it, the round is still open */
+    TS_SLOT_REFUSED   /* the server will never take it: goes back into the residual */
+} ts_slot_state;
+
+typedef struct {
+    uint8_t *bytes;
+    size_t capacity, len;
+    uint64_t step;
+    ts_slot_state state;
+} ts_outbox_slot;
+
+typedef struct {
+    ts_outbox_slot *slots; /* one a slice of the job, by global slice number */
+    uint32_t count;
+} ts_outbox;
+
+/* out: zeroed before. Returns TERSE_OK or TERSE_ENOMEM. */
+terse_status ts_outbox_create(uint32_t slices, ts_outbox *out) TERSE_NODISCARD;
+void ts_outbox_destroy(ts_outbox *outbox); /* a zeroed one is fine */
+/* Room for a packet of `bytes`. Returns TERSE_OK or TERSE_ENOMEM (the slot is as before). */
+terse_status ts_outbox_reserve(ts_outbox_slot *slot, size_t bytes) TERSE_NODISCARD;
+/* Whether the packet still needs an answer. */
+static inline bool ts_outbox_unanswered(const ts_outbox_slot *slot) {
+    return slot->state == TS_SLOT_GATHERED || slot->state == TS_SLOT_SENT;
+}
+
+#endif

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* terse.h's calls over the client's core: the lock, the waiting, the sentences. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "common/net/mpi_transport.h"
+#include "worker/client/terse_internal.h"
+
+#define WAIT_MS 100            /* a sleeper looks up this often even when nobody wakes it */
+#define POLL_TICK_US 10000u
+#define NAP_MIN_NS 20000L
+#define NAP_MAX_NS 1000000L
+
+/* handle = (step + 1) << 25 | tensor << 1 | kind */
+enum { HANDLE_PUSH = 0, HANDLE_PULL = 1 };
+#define HANDLE_TENSOR_BITS 24
+
+static uint64_t now_us(const terse *client) { return client->transport->ops->now_us(client->transport); }
+
+const char *terse_version(void) { return TS_VERSION; }
+
+/* Takes the lock of a client that works. Returns TERSE_ESTATE (nothing is locked) after a failed open. */
+static terse_status enter(terse *client) {
+    TS_REQUIRE(client, TERSE_EINVAL);
+    if (!client->client || client->failure != TERSE_OK) return client->failure != TERSE_OK ? client->failure : TERSE_ESTATE;
+    pthread_mutex_lock(&client->mutex);
+    return TERSE_OK;
+}
+
+terse_status ts_terse_leave(terse *client, terse_status status) {
+    if (status != TERSE_OK) {
+        const char *said = ts_client_message(client->client);
+        snprintf(client->message.text, sizeof client->message.text, "%s", said[0] ? said : terse_strerror(status));
+    }
+    pthread_mutex_unlock(&client->mutex);
+    return status;
+}
+
+bool ts_terse_progress(terse *client) {
+    if (client->comm) return false;
+    bool moved = client->transport->ops->poll(client->transport);
+    uint64_t now = now_us(client);
+    if (now - client->ticked_us >= POLL_TICK_US) {
+        client->ticked_us = now;
+        ts_client_tick(client->client);
+    }
+    return moved;
+}
+
+/* Sleeps until something may have changed. The mutex is held on entry and return. */
+static void sleep_a_little(terse *client, long *nap_ns) {
+    if (client->comm) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += WAIT_MS * 1000000L;
+        if (until.tv_nsec >= 1000000000L) { until.tv_nsec -= 1000000000L; until.tv_sec++; }
+        pthread_cond_timedwait(&client->moved, &client->mutex, &until);
+        return;
+    }
+    if (ts_terse_progress(client)) {
+        *nap_ns = NAP_MIN_NS;
+        return;
+    }
+    struct timespec nap = {0, *nap_ns};
+    nanosleep(&nap, NULL);
+    if (*nap_ns < NAP_MAX_NS) *nap_ns *= 2;
+}
+
+terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *argument), void *argument) {
+    uint64_t began = now_us(client);
+    long nap_ns = NAP_MIN_NS;
+    terse_status status = TERSE_OK;
+    ts_client_flush(client->client);
+    while (!ready(client, argument)) {
+        /* Who is silent too long fails the client in its tick; a server that lives may let us wait for a slow worker. */
+        if (ts_client_get_state(client->client) == TS_CLIENT_FAILED) {
+            status = ts_client_failure(client->client);
+            break;
+        }
+        sleep_a_little(client, &nap_ns);
+    }
+    client->wait_us += now_us(client) - began;
+    return status;
+}
+
+terse_status terse_declare(terse *client, const char *name, terse_dtype dtype, const int64_t *shape, int ndim,
+                           float *param, terse_tensor *tensor) {
+    TS_TRY(enter(client));
+    terse_status status = TERSE_EINVAL;
+    if (dtype == TERSE_FLOAT32 && ndim >= 0)
+        status = ts_client_declare(client->client, name, shape, (unsigned)ndim, param, tensor);
+    else if (!name || ndim < 0)
+        status = ts_client_declare(client->client, NULL, NULL, 0, NULL, NULL);
+    else
+        status = TERSE_EUNSUPPORTED;
+    return ts_terse_leave(client, status);
+}
+
+terse_status terse_set_total_steps(terse *client, uint64_t steps) {
+    TS_TRY(enter(client));
+    return ts_terse_leave(client, ts_client_set_total_steps(client->client, steps));
+}
+
+static bool attached(terse *client, void *argument) {
+    (void)argument;
+    return ts_client_get_state(client->client) == TS_CLIENT_TRAINING;
+}
+
+terse_status terse_start(terse *client) {
+    TS_TRY(enter(client));
+    terse_status status = ts_client_start(client->client);
+    if (status == TERSE_OK) status = ts_terse_wait(client, attached, NULL);
+    return ts_terse_leave(client, status);
+}
+
+static bool pulled(terse *client, void *argument) { return ts_client_pulled(client->client, *(const terse_tensor *)argument); }
+static bool pushed(terse *client, void *argument) { return ts_client_pushed(client->client, *(const terse_tensor *)argument); }
+
+static terse_handle handle_of(const terse *client, terse_tensor tensor, unsigned kind) {
+    uint64_t step = ts_client_tensor_step(client->client, tensor);
+    return ((step + 1) << (HANDLE_TENSOR_BITS + 1)) | ((uint64_t)tensor << 1) | kind;
+}
+
+typedef struct {
+    terse_tensor tensor;
+    const float *gradient; /* or the pairs */
+    const uint32_t *index;
+    const float *value;
+    size_t count;
+} push_input;
+
+static terse_status push_once(terse *client, const push_input *input) {
+    if (input->gradient) return ts_client_push(client->client, input->tensor, input->gradient);
+    return ts_client_push_sparse(client->client, input->tensor, input->index, input->value, input->count);
+}
+
+/* The mutex is held. */
+static terse_status push(terse *client, const push_input *input, terse_handle *handle) {
+    if (!input->gradient && !input->index && input->count)
+        return ts_client_push(client->client, input->tensor, NULL); /* refused with a sentence */
+    terse_handle made = handle_of(client, input->tensor, HANDLE_PUSH);
+    terse_status status = push_once(client, input);
+    if (status == TERSE_EAGAIN) {
+        terse_tensor tensor = input->tensor;
+        TS_TRY(ts_terse_wait(client, pulled, &tensor));
+        made = handle_of(client, input->tensor, HANDLE_PUSH);
+        status = push_once(client, input);
+    }
+    if (status == TERSE_OK && handle) *handle = made;
+    return status;
+}
+
+terse_status terse_push(terse *client, terse_tensor tensor, const float *gradient, terse_handle *handle) {
+    TS_TRY(enter(client));
+    push_input input = {.tensor = tensor, .gradient = gradient, .count = 1};
+    return ts_terse_leave(client, push(client, &input, handle));
+}
+
+terse_status terse_push_sparse(terse *client, terse_tensor tensor, const uint32_t *index, const float *value,
+                               size_t count, terse_handle *handle) {
+    TS_TRY(enter(client));
+    push_input input = {.tensor = tensor, .index = index, .value = value, .count = count};
+    return ts_terse_leave(client, push(client, &input, handle));
+}
+
+terse_status terse_pull(terse *client, terse_tensor tensor, terse_handle *handle) {
+    TS_TRY(enter(client));
+    terse_handle made = handle_of(client, tensor, HANDLE_PULL);
+    terse_status status = ts_client_pull(client->client, tensor);
+    if (status == TERSE_OK && handle) *handle = made;
+    return ts_terse_leave(client, status);
+}
+
+terse_status terse_wait(terse *client, terse_handle handle) {
+    TS_TRY(enter(client));
+    terse_tensor tensor = (terse_tensor)(handle >> 1) & ((1u << HANDLE_TENSOR_BITS) - 1);
+    uint64_t step = handle >> (HANDLE_TENSOR_BITS + 1);
+    const ts_contract *contract = ts_client_contract(client->client);
+    if (!step || tensor >= contract->tensor_count) {
+        snprintf(client->message.text, sizeof client->message.text, "%" PRIu64 " is not the handle of a push or pull", handle);
+        pthread_mutex_unlock(&client->mutex);
+        return TERSE_ENOTFOUND;
+    }
+    bool earlier = ts_client_tensor_step(client->client, tensor) >= step; /* the version is here already */
+    terse_status status = TERSE_OK;
+    if (!earlier) {
+        status = ts_client_check_encoded(client->client, tensor);
+        if (status == TERSE_OK) status = ts_terse_wait(client, (handle & 1) == HANDLE_PUSH ? pushed : pulled, &tensor);
+    }
+    return ts_terse_leave(client, status);
+}
+
+static bool all_pulled(terse *client, void *argument) {
+    uint32_t *next = argument, tensors = ts_client_contract(client->client)->tensor_count;
+    bool all = true;
+    for (uint32_t t = *next; t < tensors; t++) {
+        bool here = ts_client_pulled(client->client, t); /* decodes what has come, in whatever order */
+        if (here && all) *next = t + 1;
+        all = all && here;
+    }
+    return all;
+}
+
+terse_status terse_step(terse *client, const float *const *gradients) {
+    TS_TRY(enter(client));
+    uint32_t tensors = ts_client_contract(client->client)->tensor_count, next = 0;
+    terse_status status = TERSE_OK;
+    for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
+        push_input input = {.tensor = t, .gradient = gradients[t], .count = 1};
+        status = push(client, &input, NULL);
+        if (status == TERSE_OK) status = ts_client_pull(client->client, t);
+    }
+    if (status == TERSE_OK) status = ts_terse_wait(client, all_pulled, &next);
+    return ts_terse_leave(client, status);
+}
+
+terse_status terse_progress(terse *client) {
+    TS_TRY(enter(client));
+    ts_client_flush(client->client);
+    while (ts_terse_progress(client)) {}
+    return ts_terse_leave(client, ts_client_failure(client->client));
+}
+
+typedef struct {
+    uint64_t sequence;
+    double *values;
+    size_t count;
+} reduce_wait;
+
+static bool reduced(terse *client, void *argument) {
+    const reduce_wait *wanted = argument;
+    return ts_client_reduced(client->client, wanted->sequence, wanted->values, wanted->count);
+}
+
+terse_status terse_reduce_sum(terse *client, double *values, size_t count) {
+    TS_TRY(enter(client));
+    reduce_wait wanted = {.values = values, .count = count};
+    terse_status status = ts_client_reduce(client->client, values, count, &wanted.sequence);
+    if (status == TERSE_OK) status = ts_terse_wait(client, reduced, &wanted);
+    return ts_terse_leave(client, status);
+}
+
+static bool fetched(terse *client, void *argument) { return ts_client_fetched(client->client, *(const terse_tensor *)argument); }
+
+terse_status terse_fetch(terse *client, terse_tensor tensor, float *out) {
+    TS_TRY(enter(client));
+    terse_status status = ts_client_fetch(client->client, tensor, out);
+    if (status == TERSE_OK) status = ts_terse_wait(client, fetched, &tensor);
+    return ts_terse_leave(client, status);
+}
+
+static bool done(terse *client, void *argument) {
+    (void)argument;
+    return ts_client_get_state(client->client) == TS_CLIENT_DONE;
+}
+
+terse_status terse_done(terse *client) {
+    TS_TRY(enter(client));
+    terse_status status = ts_client_done(client->client);
+    if (status == TERSE_OK) status = ts_terse_wait(client, done, NULL);
+    return ts_terse_leave(client, status);
+}
+
+static bool have_stats(terse *client, void *argument) { return ts_client_stats(client->client, argument); }
+
+terse_status terse_get_stats(terse *client, terse_stats *stats) {
+    TS_TRY(enter(client));
+    terse_status status = ts_client_request_stats(client->client);
+    if (status == TERSE_OK) status = ts_terse_wait(client, have_stats, stats);
+    return ts_terse_leave(client, status);
+}
+
+static double residual_norm(const ts_client *client) {
+    const ts_contract *contract = ts_client_contract(client);
+    double sum = 0;
+    for (uint32_t t = 0; t < contract->tensor_count; t++) {
+        const float *residual = ts_client_residual(client, t);
+        for (size_t i = 0; residual && i < contract->tensors[t].n; i++) sum += (double)residual[i] * (double)residual[i];
+    }
+    return sqrt(sum);
+}
+
+terse_status terse_get_local_stats(terse *client, terse_local_stats *stats) {
+    TS_TRY(enter(client));
+    const ts_client_counters *counters = ts_client_get_counters(client->client);
+    *stats = (terse_local_stats){.step = ts_client_step(client->client),
+                                 .push_bytes = counters->bytes_out,
+                                 .pull_bytes = counters->bytes_in,
+                                 .push_payload_bytes = counters->push_payload_bytes,
+                                 .encode_us = counters->encode_us,
+                                 .wait_us = client->wait_us,
+                                 .decode_us = counters->decode_us,
+                                 .residual_norm = residual_norm(client->client),
+                                 .nonfinite = counters->nonfinite};
+    return ts_terse_leave(client, TERSE_OK);
+}
+
+uint32_t terse_worker(const terse *client) {
+    return client->transport ? client->transport->peers[client->transport->self].index : 0;
+}
+
+uint32_t terse_workers(const terse *client) { return client->transport ? client->transport->workers : 0; }
+uint32_t terse_servers(const terse *client) { return client->transport ? client->transport->servers : 0; }
+
+terse_status terse_comm(terse *client, void *comm) {
+    TS_REQUIRE(client && client->transport, TERSE_ESTATE);
+    return ts_mpi_transport_workers_comm(client->transport, comm);
+}
+
+const char *terse_message(const terse *client) { return client ? client->message.text : "out of memory"; }

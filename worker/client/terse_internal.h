@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The object behind terse.h: the client's core, its thread, its lock. */
+#ifndef TS_TERSE_INTERNAL_H
+#define TS_TERSE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "worker/client/client.h"
+#include "worker/client/comm_thread.h"
+#include "worker/terse.h"
+
+struct terse {
+    ts_config *config;
+    ts_transport *transport;
+    ts_comm_thread *comm;   /* NULL: progress happens inside the calls */
+    ts_client *client;      /* NULL after a failed open */
+    pthread_mutex_t mutex;  /* the core's lock */
+    pthread_cond_t moved;   /* frames came, or time passed */
+    uint64_t ticked_us;     /* without a thread */
+    uint64_t wait_us;
+    terse_status failure;   /* of open */
+    ts_error message;
+};
+
+/* Moves bytes once, without a thread; the mutex is held. Returns whether any moved. */
+bool ts_terse_progress(terse *client);
+/* Waits until ready(client, argument), with the mutex held on entry and return. Returns TERSE_OK or the failure. */
+terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *argument), void *argument) TERSE_NODISCARD;
+/* Keeps the core's sentence for terse_message and lets go of the mutex. Returns: status. */
+terse_status ts_terse_leave(terse *client, terse_status status);
+
+#endif

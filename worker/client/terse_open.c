@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing: configuration, MPI, servers, the communication thread, the goodbye. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/mpi_transport.h"
+#include "worker/client/terse_internal.h"
+
+#define GOODBYE_US 5000000u /* how long queued frames may take to leave */
+
+static void lock(void *context) { pthread_mutex_lock(&((terse *)context)->mutex); }
+static void unlock(void *context) { pthread_mutex_unlock(&((terse *)context)->mutex); }
+static void tick(void *context) { ts_client_tick(((terse *)context)->client); }
+
+/* The configuration from a path, or from the command line. */
+static terse_status load_config(terse *client, const char *path, int *argc, char ***argv) {
+    ts_command_line line = {0};
+    if (!path) {
+        if (!argc || !argv) return ts_error_set(&client->message, TERSE_EINVAL, "terse_open needs a config or argc and argv");
+        TS_TRY(ts_command_line_take(argc, *argv, &line, &client->message));
+        path = line.config;
+        const char *program = *argc > 0 && (*argv)[0] ? (*argv)[0] : "PROGRAM";
+        if (!path || line.help)
+            return ts_error_set(&client->message, TERSE_ECONFIG, "usage: %s CONFIG [--set a.b=c ...]", program);
+    }
+    return ts_config_load(path, line.overrides, line.override_count, &client->config, &client->message);
+}
+
+static terse_status open_transport(terse *client) {
+    const ts_config *config = client->config;
+    ts_mpi_options options = {.role = TS_ROLE_WORKER,
+                              .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
+                              .window_bytes = (size_t)config->limits.window_bytes,
+                              .frame_limit_bytes = (size_t)config->limits.frame_bytes,
+                              .needs_multiple = true};
+    TS_TRY(ts_mpi_transport_create(&options, &client->transport, &client->message));
+    if (!client->transport->servers)
+        return ts_error_set(&client->message, TERSE_EPEER, "no terse-server in this job: launch as "
+                            "mpirun -n 2 terse-server c.yaml : -n 4 ...");
+    char name[32];
+    snprintf(name, sizeof name, "worker%" PRIu32, client->transport->peers[client->transport->self].index);
+    ts_log_set_name(name);
+    return TERSE_OK;
+}
+
+/* The core, on the transport itself or, with a thread, on the thread's stand-in for it. */
+static terse_status open_core(terse *client) {
+    ts_transport *transport = client->transport;
+    if (ts_mpi_transport_multiple(transport)) {
+        ts_comm_options options = {.transport = transport, .mutex = &client->mutex, .moved = &client->moved};
+        TS_TRY(ts_comm_thread_create(&options, &client->comm));
+        transport = ts_comm_thread_transport(client->comm);
+    }
+    TS_TRY(ts_client_create(client->config, transport, &client->client));
+    if (!client->comm) return TERSE_OK;
+    ts_client_set_lock(client->client, lock, unlock, client);
+    return ts_comm_thread_start(client->comm, tick, client);
+}
+
+static void make_lock(terse *client) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&client->mutex, NULL);
+    pthread_cond_init(&client->moved, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* A peer's death must come back as a status, not as a signal; a handler of the user's own stays. */
+static void ignore_sigpipe(void) {
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
+terse_status terse_open(terse **out, const char *config, int *argc, char ***argv) {
+    *out = NULL;
+    terse *client = ts_mem_calloc(1, sizeof *client);
+    TS_REQUIRE(client, TERSE_ENOMEM);
+    make_lock(client);
+    ignore_sigpipe();
+    terse_status status = load_config(client, config, argc, argv);
+    if (status == TERSE_OK) status = open_transport(client);
+    if (status == TERSE_OK) {
+        status = open_core(client);
+        if (status != TERSE_OK) {
+            terse_status said = ts_error_set(&client->message, status, "terse_open: %s", terse_strerror(status));
+            (void)said;
+        }
+    }
+    client->failure = status;
+    if (status != TERSE_OK && !client->message.text[0])
+        status = ts_error_set(&client->message, status, "terse_open: %s", terse_strerror(status));
+    *out = client;
+    return status;
+}
+
+static int exit_code(terse_status status) {
+    switch (status) {
+    case TERSE_OK: return TS_EXIT_OK;
+    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
+    case TERSE_EPEER: case TERSE_EMISMATCH: case TERSE_EVERSION: case TERSE_ESHUTDOWN: return TS_EXIT_PEER;
+    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
+    default: return TS_EXIT_FAILED;
+    }
+}
+
+static bool left(terse *client, void *argument) {
+    (void)argument;
+    return ts_client_get_state(client->client) == TS_CLIENT_DONE;
+}
+
+/* Leaves in order when that is possible, else tells the servers that the job cannot go on. The mutex is held. */
+static terse_status say_goodbye(terse *client) {
+    ts_client *core = client->client;
+    ts_client_state state = ts_client_get_state(core);
+    if (state == TS_CLIENT_FAILED) return ts_client_failure(core);
+    if (state == TS_CLIENT_DECLARING || state == TS_CLIENT_ATTACHING) {
+        ts_client_abort(core, TERSE_ESHUTDOWN, "closed before it had started");
+        return TERSE_ESHUTDOWN;
+    }
+    terse_status status = ts_client_done(core);
+    if (status == TERSE_ESTATE) {
+        char reason[TS_ERROR_CHARS];
+        snprintf(reason, sizeof reason, "%s", ts_client_message(core));
+        ts_client_abort(core, TERSE_ESTATE, reason);
+    }
+    if (status == TERSE_OK) status = ts_terse_wait(client, left, NULL);
+    if (status == TERSE_OK) ts_client_bye(core);
+    return status;
+}
+
+terse_status terse_close(terse *client) {
+    if (!client) return TERSE_OK;
+    terse_status status = TERSE_OK;
+    if (client->client) {
+        pthread_mutex_lock(&client->mutex);
+        status = client->failure != TERSE_OK ? client->failure : say_goodbye(client);
+        pthread_mutex_unlock(&client->mutex);
+    }
+    if (client->comm) ts_comm_thread_stop(client->comm);
+    ts_client_destroy(client->client);
+    ts_comm_thread_destroy(client->comm);
+    if (client->transport) {
+        /* Without servers all workers leave alike, which is in order. */
+        bool clean = status == TERSE_OK;
+        ts_mpi_transport_finish(client->transport, GOODBYE_US, clean, exit_code(status));
+    }
+    ts_config_free(client->config);
+    pthread_cond_destroy(&client->moved);
+    pthread_mutex_destroy(&client->mutex);
+    ts_mem_free(client);
+    return status;
+}
