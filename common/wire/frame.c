@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/wire/frame.h"
+
+#include <xxhash.h>
+
+#include "common/base/bytes.h"
+#include "common/base/mem.h"
+
+#define CHECKSUM_BYTES 4u
+
+static uint32_t checksum(const uint8_t *bytes, size_t len) { return (uint32_t)XXH3_64bits(bytes, len); }
+
+/* protobuf-c allocates what a header says; a lying header must not get more than its own size allows. */
+static void *allocate_header(void *context, size_t bytes) {
+    (void)context;
+    return ts_mem_calloc(1, bytes);
+}
+
+static void free_header(void *context, void *block) {
+    (void)context;
+    ts_mem_free(block);
+}
+
+static ProtobufCAllocator header_allocator = {.alloc = allocate_header, .free = free_header};
+
+terse_status ts_frame_parse(const ts_buffer *buffer, ts_frame *out) {
+    const uint8_t *data = buffer->data;
+    size_t len = buffer->len;
+    TS_REQUIRE(len >= 1, TERSE_ECORRUPT);
+    TS_REQUIRE(len >= 1 + 1 + CHECKSUM_BYTES, TERSE_ECORRUPT);
+    size_t body = len - CHECKSUM_BYTES;
+    TS_REQUIRE(ts_load_u32(data + body) == checksum(data, body), TERSE_ECORRUPT);
+    TS_REQUIRE(data[0] == TS_WIRE_VERSION, TERSE_EVERSION);
+    uint64_t header_bytes;
+    size_t at = 1, took = ts_varint_get(data + at, body - at, &header_bytes);
+    TS_REQUIRE(took > 0, TERSE_ECORRUPT);
+    at += took;
+    TS_REQUIRE(header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
+    TS_REQUIRE(header_bytes <= body - at, TERSE_ECORRUPT);
+    Terse__Header *header = terse__header__unpack(&header_allocator, (size_t)header_bytes, data + at);
+    TS_REQUIRE(header != NULL, TERSE_ECORRUPT);
+    if (header->body_case == TERSE__HEADER__BODY__NOT_SET) {
+        terse__header__free_unpacked(header, &header_allocator);
+        return TERSE_ECORRUPT;
+    }
+    at += (size_t)header_bytes;
+    *out = (ts_frame){.header = header, .payload = data + at, .payload_bytes = body - at};
+    return TERSE_OK;
+}
+
+void ts_frame_release(ts_frame *frame) {
+    if (frame->header) terse__header__free_unpacked(frame->header, &header_allocator);
+    *frame = (ts_frame){0};
+}
+
+terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts_buffer **out) {
+    size_t header_bytes = terse__header__get_packed_size(header);
+    TS_REQUIRE(header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
+    size_t room;
+    TS_REQUIRE(ts_mem_add(payload_hint, 1 + TS_VARINT_MAX_BYTES + header_bytes + CHECKSUM_BYTES, &room), TERSE_ELIMIT);
+    ts_buffer *frame;
+    TS_TRY(ts_buffer_create(room, &frame));
+    frame->data[0] = TS_WIRE_VERSION;
+    frame->len = 1;
+    frame->len += ts_varint_put(frame->data + frame->len, header_bytes);
+    frame->len += terse__header__pack(header, frame->data + frame->len);
+    *out = frame;
+    return TERSE_OK;
+}
+
+terse_status ts_frame_finish(ts_buffer *frame) {
+    TS_TRY(ts_buffer_reserve(frame, CHECKSUM_BYTES));
+    ts_store_u32(frame->data + frame->len, checksum(frame->data, frame->len));
+    frame->len += CHECKSUM_BYTES;
+    return TERSE_OK;
+}
+
+terse_status ts_frame_control(const Terse__Header *header, ts_buffer **out) {
+    ts_buffer *frame;
+    TS_TRY(ts_frame_begin(header, 0, &frame));
+    terse_status status = ts_frame_finish(frame);
+    if (status != TERSE_OK) {
+        ts_buffer_unref(frame);
+        return status;
+    }
+    *out = frame;
+    return TERSE_OK;
+}
