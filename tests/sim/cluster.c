@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/random.h"
+#include "server/server.h"
+#include "worker/client/client.h"
+#include "worker/terse.h"
+
+#define TICK_US 20000u
+
+const ts_cluster_tensor ts_cluster_tensors[TS_CLUSTER_TENSORS] = {
+    {"a.weight", {30, 17}, 2, 510}, {"a.bias", {30}, 1, 30}, {"b.weight", {7, 6}, 2, 42}, {"c.scale", {1}, 1, 1}};
+
+float ts_cluster_initial(uint32_t tensor, size_t element) {
+    return ts_random_unit((uint32_t)ts_random_key(11, tensor, element, 0, 0)) - 0.5f;
+}
+
+float ts_cluster_gradient(uint32_t tensor, size_t element, float param, uint32_t worker, uint64_t step) {
+    float target = ts_random_unit((uint32_t)ts_random_key(12, tensor, element, 0, 0));
+    float noise = ts_random_unit((uint32_t)ts_random_key(13, tensor, element, worker, step)) - 0.5f;
+    float scale = element % 29 == 0 ? 4.0f : 0.25f; /* long-tailed, as gradients are */
+    return (param - target) + noise * scale;
+}
+
+typedef enum { ATTACHING, PUSHING, PULLING, FETCHING, LEAVING, GONE } phase;
+
+typedef struct {
+    ts_client *client;
+    phase phase;
+    uint64_t step;
+    uint32_t next_push;
+    bool asked;
+} worker;
+
+typedef struct {
+    const ts_cluster_spec *spec;
+    ts_config *config;
+    ts_sim_network *network;
+    ts_server *servers[TS_CLUSTER_WORKERS];
+    bool dead[2 * TS_CLUSTER_WORKERS];
+    worker workers[TS_CLUSTER_WORKERS];
+    ts_cluster_result *result;
+    float gradient[510];
+} cluster;
+
+static void note_failure(cluster *c, const char *who, uint32_t index, const char *message) {
+    if (c->result->message[0]) return;
+    snprintf(c->result->message, sizeof c->result->message, "%s %u: %s", who, index, message);
+}
+
+static void start_worker(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
+        for (size_t i = 0; i < tensor->n; i++) {
+            /* only worker 0's values count: the others must be made equal */
+            c->result->replica[w][t][i] = ts_cluster_initial(t, i) + (w ? 1.0f : 0.0f);
+        }
+        uint32_t id;
+        terse_status status = ts_client_declare(me->client, tensor->name, tensor->shape, tensor->ndim,
+                                                c->result->replica[w][t], &id);
+        if (status != TERSE_OK || id != t) note_failure(c, "worker", w, "declare failed");
+    }
+    if (ts_client_start(me->client) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
+}
+
+/* Pushes every tensor of the step that can be pushed now; returns whether all are out. */
+static bool push_step(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    while (me->next_push < TS_CLUSTER_TENSORS) {
+        uint32_t t = me->next_push;
+        for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) {
+            c->gradient[i] = ts_cluster_gradient(t, i, c->result->replica[w][t][i], w, me->step);
+        }
+        terse_status status = ts_client_push(me->client, t, c->gradient);
+        if (status == TERSE_EAGAIN) return false;
+        if (status != TERSE_OK) {
+            note_failure(c, "worker", w, ts_client_message(me->client));
+            return false;
+        }
+        me->next_push++;
+    }
+    me->next_push = 0;
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        if (ts_client_pull(me->client, t) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
+    }
+    ts_client_flush(me->client);
+    return true;
+}
+
+static bool all_pulled(worker *me) {
+    bool all = true;
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) all = ts_client_pulled(me->client, t) && all;
+    return all;
+}
+
+/* Worker 0 fetches the servers' parameters once every worker has said done. */
+static bool fetch_all(cluster *c, worker *me) {
+    if (!me->asked) {
+        for (uint32_t w = 0; w < c->spec->network.workers; w++) {
+            if (c->workers[w].phase < FETCHING) return false;
+        }
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+            if (ts_client_fetch(me->client, t, c->result->fetched[t]) != TERSE_OK) return false;
+        }
+        if (ts_client_request_stats(me->client) != TERSE_OK) return false;
+        me->asked = true;
+    }
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        if (!ts_client_fetched(me->client, t)) return false;
+    }
+    terse_stats stats;
+    if (!ts_client_stats(me->client, &stats)) return false;
+    memcpy(c->result->xxh3, stats.parameters_xxh3, sizeof c->result->xxh3);
+    return true;
+}
+
+static void leave(cluster *c, uint32_t w) {
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        const float *residual = ts_client_residual(c->workers[w].client, t);
+        if (residual) memcpy(c->result->residual[w][t], residual, ts_cluster_tensors[t].n * sizeof(float));
+    }
+    ts_client_destroy(c->workers[w].client);
+    c->workers[w].client = NULL;
+    c->workers[w].phase = GONE;
+}
+
+static void drive(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    if (me->phase == GONE || c->dead[c->spec->network.servers + w]) return;
+    ts_client_state state = ts_client_get_state(me->client);
+    if (state == TS_CLIENT_FAILED) {
+        note_failure(c, "worker", w, ts_client_message(me->client));
+        leave(c, w);
+        return;
+    }
+    if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) me->phase = PUSHING;
+    for (;;) {
+        if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
+            if (ts_client_done(me->client) != TERSE_OK) note_failure(c, "worker", w, "done failed");
+            me->phase = FETCHING;
+        } else if (me->phase == PUSHING && push_step(c, w)) {
+            me->phase = PULLING;
+        } else if (me->phase == PULLING && all_pulled(me)) {
+            me->step++;
+            me->phase = PUSHING;
+        } else if (me->phase == FETCHING && ts_client_get_state(me->client) == TS_CLIENT_DONE &&
+                   (w != 0 || fetch_all(c, me))) {
+            me->phase = LEAVING;
+        } else if (me->phase == LEAVING) {
+            leave(c, w);
+            return;
+        } else {
+            return;
+        }
+    }
+}
+
+static bool everybody_ended(cluster *c, bool *finished) {
+    bool ended = true, good = true;
+    for (uint32_t s = 0; s < c->spec->network.servers; s++) {
+        if (c->dead[s]) continue;
+        ts_server_state state = ts_server_get_state(c->servers[s]);
+        ended = ended && state != TS_SERVER_RUNNING;
+        good = good && state == TS_SERVER_FINISHED;
+        if (state == TS_SERVER_FAILED) note_failure(c, "server", s, ts_server_message(c->servers[s]));
+    }
+    for (uint32_t w = 0; w < c->spec->network.workers; w++) {
+        ended = ended && (c->workers[w].phase == GONE || c->dead[c->spec->network.servers + w]);
+    }
+    *finished = ended && good && c->result->message[0] == 0;
+    return ended;
+}
+
+static void tick(cluster *c) {
+    for (uint32_t s = 0; s < c->spec->network.servers; s++) {
+        if (c->dead[s]) continue;
+        ts_server_tick(c->servers[s]);
+        ts_server_flush(c->servers[s]);
+    }
+    for (uint32_t w = 0; w < c->spec->network.workers; w++) {
+        if (c->workers[w].client && !c->dead[c->spec->network.servers + w]) ts_client_tick(c->workers[w].client);
+        drive(c, w);
+    }
+}
+
+static void deliver(cluster *c, uint32_t peer) {
+    if (c->dead[peer]) return;
+    uint32_t servers = c->spec->network.servers;
+    if (peer >= servers && !c->workers[peer - servers].client) return;
+    ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
+    while (endpoint->ops->poll(endpoint)) continue;
+    if (peer < servers) ts_server_flush(c->servers[peer]);
+    else drive(c, peer - servers);
+}
+
+static void run_to_the_end(cluster *c) {
+    uint64_t next_tick = TICK_US;
+    bool finished = false;
+    while (!everybody_ended(c, &finished) && ts_sim_now_us(c->network) < c->spec->limit_us) {
+        uint32_t peer;
+        while (ts_sim_step(c->network, next_tick, &peer)) deliver(c, peer);
+        if (c->spec->kill_at_us && ts_sim_now_us(c->network) >= c->spec->kill_at_us && !c->dead[c->spec->kill_peer]) {
+            c->dead[c->spec->kill_peer] = true;
+            ts_sim_kill(c->network, c->spec->kill_peer);
+        }
+        tick(c);
+        next_tick += TICK_US;
+    }
+    c->result->ended = everybody_ended(c, &finished);
+    c->result->finished = finished;
+    c->result->took_us = ts_sim_now_us(c->network);
+    for (uint32_t s = 0; s < c->spec->network.servers && !c->result->ended; s++) {
+        char text[512];
+        ts_server_waiting(c->servers[s], text, sizeof text);
+        if (text[0]) note_failure(c, "still running, server", s, text);
+    }
+}
+
+terse_status ts_cluster_result_create(ts_cluster_result *out, uint32_t workers) {
+    memset(out, 0, sizeof *out);
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        size_t n = ts_cluster_tensors[t].n;
+        TS_REQUIRE((out->fetched[t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
+        for (uint32_t w = 0; w < workers; w++) {
+            TS_REQUIRE((out->replica[w][t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
+            TS_REQUIRE((out->residual[w][t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
+        }
+    }
+    return TERSE_OK;
+}
+
+void ts_cluster_result_free(ts_cluster_result *result) {
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        ts_mem_free(result->fetched[t]);
+        for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) {
+            ts_mem_free(result->replica[w][t]);
+            ts_mem_free(result->residual[w][t]);
+        }
+    }
+}
+
+static terse_status create_members(cluster *c) {
+    for (uint32_t s = 0; s < c->spec->network.servers; s++) {
+        TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), &ts_executor_inline, &c->servers[s]));
+    }
+    for (uint32_t w = 0; w < c->spec->network.workers; w++) {
+        TS_TRY(ts_client_create(c->config, ts_sim_endpoint(c->network, c->spec->network.servers + w),
+                                &c->workers[w].client));
+        start_worker(c, w);
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out) {
+    cluster *c = ts_mem_calloc(1, sizeof *c);
+    if (!c) return TERSE_ENOMEM;
+    ts_error error = {""};
+    c->spec = spec;
+    c->result = out;
+    terse_status status = ts_cluster_result_create(out, spec->network.workers);
+    if (status == TERSE_OK)
+        status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &c->config, &error);
+    if (status == TERSE_OK) status = ts_sim_network_create(&spec->network, &c->network);
+    if (status == TERSE_OK) status = create_members(c);
+    if (status == TERSE_OK) run_to_the_end(c);
+    else snprintf(out->message, sizeof out->message, "set-up: %s", error.text);
+    for (uint32_t w = 0; w < spec->network.workers; w++) ts_client_destroy(c->workers[w].client);
+    for (uint32_t s = 0; s < spec->network.servers; s++) ts_server_destroy(c->servers[s]);
+    if (c->network) ts_sim_network_destroy(c->network);
+    ts_config_free(c->config);
+    ts_mem_free(c);
+    return status;
+}

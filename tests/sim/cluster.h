@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A whole cluster in one process: real server and client cores over the
+ * in-process transport, a fake clock, seeded faults. Every run is a function of
+ * its spec; a failing one prints what replays it.
+ */
+#ifndef TS_SIM_CLUSTER_H
+#define TS_SIM_CLUSTER_H
+
+#include <stdbool.h>
+
+#include "common/config/config.h"
+#include "common/contract/contract.h"
+#include "common/net/sim_transport.h"
+
+#define TS_CLUSTER_TENSORS 4
+#define TS_CLUSTER_WORKERS 8
+
+/* The tensors every simulated worker declares. */
+typedef struct {
+    const char *name;
+    int64_t shape[2];
+    unsigned ndim;
+    size_t n;
+} ts_cluster_tensor;
+extern const ts_cluster_tensor ts_cluster_tensors[TS_CLUSTER_TENSORS];
+
+typedef struct {
+    ts_sim_options network;
+    const char *const *overrides; /* --set strings on top of tests/sim/sim.yaml */
+    unsigned override_count;
+    uint64_t steps[TS_CLUSTER_WORKERS]; /* of each worker: uneven data */
+    uint64_t limit_us;                  /* fake time after which a run counts as hung */
+    uint64_t kill_at_us;                /* 0 for never */
+    uint32_t kill_peer;
+} ts_cluster_spec;
+
+/* What is left at the end. Arrays: [own], ts_cluster_result_free. */
+typedef struct {
+    bool finished;      /* every server FINISHED, every worker done */
+    bool ended;         /* nobody is running any more, well or not */
+    uint64_t took_us;
+    char message[1024]; /* of the first that failed, or whom the run still waited for */
+    float *replica[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
+    float *residual[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
+    float *fetched[TS_CLUSTER_TENSORS]; /* the servers' parameters, as worker 0 fetched them */
+    char xxh3[17];
+} ts_cluster_result;
+
+/* Initial value of an element, and the gradient a worker computes from its replica at a step. Pure. */
+float ts_cluster_initial(uint32_t tensor, size_t element);
+float ts_cluster_gradient(uint32_t tensor, size_t element, float param, uint32_t worker, uint64_t step);
+
+/* Runs the spec to its end. Returns TERSE_ENOMEM or TERSE_ECONFIG when it could not be set up. */
+terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;
+/* An empty result with its arrays zeroed; free it even when this returns TERSE_ENOMEM. */
+terse_status ts_cluster_result_create(ts_cluster_result *out, uint32_t workers) TERSE_NODISCARD;
+void ts_cluster_result_free(ts_cluster_result *result);
+
+/*
+ * The oracle: the same training done in one loop, with the codec and this file's own arithmetic, knowing neither
+ * server nor client. Fills replica, residual and fetched of `out` as a run would.
+ */
+terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;
+
+#endif

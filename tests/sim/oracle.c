@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sequential reference: one loop, no messages. It uses the codec (proved elsewhere against golden vectors) and the
+ * contract's list of tensors; rounds, means, optimizer, reference and residual bookkeeping are its own.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "tests/sim/cluster.h"
+
+#define MAX_SLICES 64
+#define PACKET_ROOM 65536
+
+typedef struct {
+    const ts_cluster_spec *spec;
+    ts_config *config;
+    ts_contract *contract;
+    ts_scratch *scratch;
+    ts_cluster_result *result;
+    ts_encoder *up[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
+    float velocity[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512];
+    ts_encoder *down[MAX_SLICES];
+    float reference[TS_CLUSTER_TENSORS][512];
+    float momentum[TS_CLUSTER_TENSORS][512];
+    float sum[TS_CLUSTER_TENSORS][512];
+    float gradient[512], difference[512];
+    uint8_t packet[PACKET_ROOM];
+} oracle;
+
+static terse_status make_contract(oracle *o) {
+    char optimizer[512], feedback[512];
+    ts_config_optimizer_text(o->config, optimizer, sizeof optimizer);
+    ts_config_feedback_text(o->config, feedback, sizeof feedback);
+    ts_contract_options options = {.slice_elems = o->config->servers.slice_elems, .seed = o->config->training.seed,
+                                   .mode = o->config->consistency.mode, .optimizer = optimizer, .feedback = feedback};
+    TS_TRY(ts_contract_create(&options, &o->contract));
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
+        const ts_pipeline *push = ts_config_pipeline(&o->config->push, tensor->name, tensor->shape, tensor->ndim);
+        const ts_pipeline *pull = ts_config_pipeline(&o->config->pull, tensor->name, tensor->shape, tensor->ndim);
+        uint32_t id;
+        TS_TRY(ts_contract_add(o->contract, tensor->name, tensor->shape, tensor->ndim, push, pull,
+                               ts_config_worker_momentum(o->config, push), &id, NULL));
+    }
+    TS_TRY(ts_contract_seal(o->contract, 1));
+    return o->contract->slice_count <= MAX_SLICES ? TERSE_OK : TERSE_ELIMIT;
+}
+
+static terse_status make_encoders(oracle *o) {
+    for (uint32_t w = 0; w < o->spec->network.workers; w++) {
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+            ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
+            TS_TRY(ts_encoder_create(&spec, &o->up[w][t]));
+        }
+    }
+    for (uint32_t s = 0; s < o->contract->slice_count; s++) {
+        ts_codec_spec spec = ts_contract_pull_spec(o->contract, s);
+        TS_TRY(ts_encoder_create(&spec, &o->down[s]));
+    }
+    return TERSE_OK;
+}
+
+/* What one worker says of one tensor at a step, added to the sum. */
+static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
+    const ts_tensor *tensor = &o->contract->tensors[t];
+    float *residual = o->result->residual[w][t];
+    for (size_t i = 0; i < tensor->n; i++) {
+        o->gradient[i] = ts_cluster_gradient(t, i, o->result->replica[w][t][i], w, step);
+    }
+    if (!o->config->error_feedback.enabled) memset(residual, 0, tensor->n * sizeof(float));
+    ts_encode_input input = {.gradient = o->gradient,
+                             .gradient_scale = 1,
+                             .residual = residual,
+                             .velocity = tensor->worker_momentum ? o->velocity[w][t] : NULL,
+                             .momentum = (float)o->config->error_feedback.momentum_correction,
+                             .masking = o->config->error_feedback.masking,
+                             .step = step,
+                             .ratio = ts_config_warmup_ratio(o->config, &tensor->push, step)};
+    ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
+    TS_TRY(ts_encoder_begin(o->up[w][t], o->scratch, &input, NULL));
+    uint32_t slices = ts_codec_slices(&spec);
+    size_t len[MAX_SLICES], at = 0;
+    for (uint32_t s = 0; s < slices; s++) {
+        TS_TRY(ts_encoder_slice(o->up[w][t], o->scratch, s, o->packet + at, PACKET_ROOM - at, &len[s]));
+        at += len[s];
+    }
+    at = 0;
+    for (uint32_t s = 0; s < slices; s++) {
+        TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
+                             o->sum[t] + ts_codec_slice_first(&spec, s)));
+        at += len[s];
+    }
+    return TERSE_OK;
+}
+
+static void optimize(oracle *o, uint32_t t, uint64_t step, uint32_t participants) {
+    const ts_tensor *tensor = &o->contract->tensors[t];
+    float lr = (float)ts_config_lr(o->config, step, 0), m = (float)o->config->optimizer.momentum;
+    float share = 1.0f / (float)participants;
+    for (size_t i = 0; i < tensor->n; i++) {
+        float mean = o->sum[t][i] * share;
+        if (!tensor->worker_momentum && m > 0) {
+            float v = m * o->momentum[t][i] + mean;
+            mean = o->momentum[t][i] = fabsf(v) < FLT_MIN ? 0.0f : v;
+        }
+        o->result->fetched[t][i] -= lr * mean;
+    }
+}
+
+static terse_status pull(oracle *o, uint32_t s, uint64_t version) {
+    const ts_slice *slice = &o->contract->slices[s];
+    float *params = o->result->fetched[slice->tensor] + slice->first;
+    float *reference = o->reference[slice->tensor] + slice->first;
+    ts_codec_spec spec = ts_contract_pull_spec(o->contract, s);
+    if (ts_pipeline_is_lossless(spec.pipeline)) {
+        memcpy(reference, params, slice->n * sizeof(float));
+        return TERSE_OK;
+    }
+    for (size_t i = 0; i < slice->n; i++) o->difference[i] = params[i] - reference[i];
+    ts_encode_input input = {.gradient_scale = 1, .residual = o->difference, .step = version,
+                             .ratio = ts_config_warmup_ratio(o->config, spec.pipeline, version)};
+    size_t len;
+    TS_TRY(ts_encoder_begin(o->down[s], o->scratch, &input, NULL));
+    TS_TRY(ts_encoder_slice(o->down[s], o->scratch, 0, o->packet, PACKET_ROOM, &len));
+    return ts_decode_add(o->scratch, &spec, NULL, 0, version, o->packet, len, reference);
+}
+
+static terse_status round_of(oracle *o, uint64_t step, bool *any) {
+    uint32_t participants = 0;
+    memset(o->sum, 0, sizeof o->sum);
+    for (uint32_t w = 0; w < o->spec->network.workers; w++) {
+        if (step >= o->spec->steps[w]) continue;
+        participants++;
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) TS_TRY(push(o, w, t, step));
+    }
+    *any = participants > 0;
+    if (!participants) return TERSE_OK;
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) optimize(o, t, step, participants);
+    for (uint32_t s = 0; s < o->contract->slice_count; s++) TS_TRY(pull(o, s, step));
+    for (uint32_t w = 0; w < o->spec->network.workers; w++) {
+        if (step >= o->spec->steps[w]) continue;
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
+            memcpy(o->result->replica[w][t], o->reference[t], ts_cluster_tensors[t].n * sizeof(float));
+    }
+    return TERSE_OK;
+}
+
+static terse_status train(oracle *o) {
+    TS_TRY(make_contract(o));
+    TS_TRY(make_encoders(o));
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        size_t bytes = ts_cluster_tensors[t].n * sizeof(float);
+        for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) o->result->fetched[t][i] = ts_cluster_initial(t, i);
+        memcpy(o->reference[t], o->result->fetched[t], bytes);
+        for (uint32_t w = 0; w < o->spec->network.workers; w++)
+            memcpy(o->result->replica[w][t], o->result->fetched[t], bytes);
+    }
+    bool any = true;
+    for (uint64_t step = 0; any; step++) TS_TRY(round_of(o, step, &any));
+    return TERSE_OK;
+}
+
+terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) {
+    oracle *o = ts_mem_calloc(1, sizeof *o);
+    if (!o) return TERSE_ENOMEM;
+    o->spec = spec;
+    o->result = out;
+    terse_status status = ts_cluster_result_create(out, spec->network.workers);
+    if (status == TERSE_OK)
+        status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &o->config, NULL);
+    if (status == TERSE_OK) status = ts_scratch_create(&o->scratch);
+    if (status == TERSE_OK) status = train(o);
+    for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++)
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) ts_encoder_destroy(o->up[w][t]);
+    for (uint32_t s = 0; s < MAX_SLICES; s++) ts_encoder_destroy(o->down[s]);
+    ts_scratch_destroy(o->scratch);
+    ts_contract_destroy(o->contract);
+    ts_config_free(o->config);
+    ts_mem_free(o);
+    return status;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole clusters, seed by seed, against the sequential reference. Replay one seed with
+ *   TERSE_SIM_SEED=N build/unit-tests simulation
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "tests/sim/cluster.h"
+#include "tests/unit/unit.h"
+
+#define SECOND 1000000u
+
+static ts_cluster_spec spec_of(uint64_t seed) {
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 99));
+    ts_cluster_spec spec = {.network = {.seed = seed,
+                                        .servers = 1 + ts_random_below(&random, 3),
+                                        .workers = 1 + ts_random_below(&random, 5),
+                                        .delay_min_us = 10,
+                                        .delay_max_us = 10 + ts_random_below(&random, 200000),
+                                        .frame_limit_bytes = 1 << 20},
+                            .limit_us = 900ull * SECOND};
+    spec.network.reorder = ts_random_below(&random, 2);
+    if (ts_random_below(&random, 2)) {
+        spec.network.drop = 0.1 * (double)ts_random_unit(ts_random_u32(&random));
+        spec.network.duplicate = 0.2 * (double)ts_random_unit(ts_random_u32(&random));
+        spec.network.corrupt = 0.05 * (double)ts_random_unit(ts_random_u32(&random));
+    }
+    bool uneven = ts_random_below(&random, 3) == 0;
+    for (uint32_t w = 0; w < spec.network.workers; w++) {
+        spec.steps[w] = 8 + (uneven ? ts_random_below(&random, 6) : 0);
+    }
+    return spec;
+}
+
+static void same_arrays(const char *what, uint64_t seed, uint32_t w, uint32_t t, const float *a, const float *b) {
+    size_t n = ts_cluster_tensors[t].n;
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_msg(memcmp(&a[i], &b[i], sizeof(float)) == 0,
+                      "seed %llu: %s of worker %u, tensor %u, element %zu: %.9g in the cluster, %.9g in the reference",
+                      (unsigned long long)seed, what, w, t, i, (double)a[i], (double)b[i]);
+    }
+}
+
+static void cluster_equals_reference(uint64_t seed, const ts_cluster_spec *spec) {
+    ts_cluster_result got, want;
+    ck_assert_ok(ts_cluster_run(spec, &got));
+    ck_assert_msg(got.finished, "seed %llu (%u servers, %u workers): not finished after %.1f s: %s",
+                  (unsigned long long)seed, spec->network.servers, spec->network.workers, (double)got.took_us * 1e-6,
+                  got.message);
+    ck_assert_ok(ts_oracle_run(spec, &want));
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
+        for (uint32_t w = 0; w < spec->network.workers; w++) {
+            same_arrays("replica", seed, w, t, got.replica[w][t], want.replica[w][t]);
+            same_arrays("residual", seed, w, t, got.residual[w][t], want.residual[w][t]);
+        }
+    }
+    ts_cluster_result_free(&got);
+    ts_cluster_result_free(&want);
+}
+
+static void run_seeds(uint64_t first, uint64_t count, const char *const *overrides, unsigned override_count) {
+    const char *only = getenv("TERSE_SIM_SEED");
+    if (only) {
+        first = strtoull(only, NULL, 10);
+        count = 1;
+    }
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        spec.overrides = overrides;
+        spec.override_count = override_count;
+        cluster_equals_reference(seed, &spec);
+    }
+}
+
+START_TEST(clusters_give_the_reference_bits_whatever_the_network_does) { run_seeds(1, 300, NULL, 0); }
+END_TEST
+
+START_TEST(dense_clusters_give_the_reference_bits) {
+    const char *overrides[] = {"push.default=dense", "pull.default=dense", "error_feedback.momentum_correction=0"};
+    run_seeds(1000, 60, overrides, 3);
+}
+END_TEST
+
+START_TEST(randomk_and_fp16_clusters_give_the_reference_bits) {
+    const char *overrides[] = {"push.default=randomk:0.2 | fp16", "pull.default=fp16"};
+    run_seeds(2000, 60, overrides, 2);
+}
+END_TEST
+
+START_TEST(clusters_without_feedback_give_the_reference_bits) {
+    const char *overrides[] = {"error_feedback.enabled=false"};
+    run_seeds(3000, 40, overrides, 1);
+}
+END_TEST
+
+START_TEST(server_count_does_not_change_a_bit) {
+    char first[17] = "";
+    for (uint32_t servers = 1; servers <= 5; servers++) {
+        ts_cluster_spec spec = spec_of(77);
+        spec.network.servers = servers;
+        ts_cluster_result got;
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.finished, "%u servers: %s", servers, got.message);
+        if (servers == 1) memcpy(first, got.xxh3, sizeof first);
+        ck_assert_str_eq(got.xxh3, first);
+        ts_cluster_result_free(&got);
+    }
+}
+END_TEST
+
+START_TEST(a_dead_member_is_named_and_everybody_ends_in_time) {
+    const char *overrides[] = {"consistency.deadline_s=5"};
+    for (uint32_t victim = 0; victim < 5; victim++) {
+        ts_cluster_spec spec = spec_of(5);
+        spec.network = (ts_sim_options){.seed = victim, .servers = 2, .workers = 3, .delay_min_us = 100,
+                                        .delay_max_us = 5000, .frame_limit_bytes = 1 << 20};
+        for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 100000;
+        spec.overrides = overrides;
+        spec.override_count = 1;
+        spec.kill_at_us = 2 * SECOND;
+        spec.kill_peer = victim;
+        spec.limit_us = 60ull * SECOND;
+        ts_cluster_result got;
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.ended && !got.finished, "victim %u: still running: %s", victim, got.message);
+        ck_assert_msg(got.took_us <= 2 * SECOND + 10 * SECOND, "victim %u: took %.1f s", victim,
+                      (double)got.took_us * 1e-6);
+        char name[16];
+        snprintf(name, sizeof name, victim < 2 ? "server %u" : "worker %u", victim < 2 ? victim : victim - 2);
+        ck_assert_msg(strstr(got.message, name) != NULL, "victim %s is not named: %s", name, got.message);
+        ts_cluster_result_free(&got);
+    }
+}
+END_TEST
+
+TCase *test_simulation(void);
+TCase *test_simulation(void) {
+    TCase *tests = tcase_create("simulation");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, clusters_give_the_reference_bits_whatever_the_network_does);
+    tcase_add_test(tests, dense_clusters_give_the_reference_bits);
+    tcase_add_test(tests, randomk_and_fp16_clusters_give_the_reference_bits);
+    tcase_add_test(tests, clusters_without_feedback_give_the_reference_bits);
+    tcase_add_test(tests, server_count_does_not_change_a_bit);
+    tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
+    return tests;
+}
