@@ -288,16 +288,16 @@ static const char *written(const char *text) {
 }
 
 START_TEST(shapes_are_read_and_faults_are_named_by_line) {
-    ts_shapes shapes;
+    ts_model_shapes shapes;
     ts_error error;
     const char *path = written("# a model\nconv1.weight 64 3 7 7  # first\n\nscale\nfc.bias 10");
-    ck_assert_ok(ts_shapes_read(path, &shapes, &error));
+    ck_assert_ok(ts_model_shapes_read(path, &shapes, &error));
     ck_assert_uint_eq(shapes.count, 3);
     ck_assert_str_eq(shapes.tensors[0].name, "conv1.weight");
     ck_assert_int_eq(shapes.tensors[0].ndim, 4);
     ck_assert_int_eq(shapes.tensors[0].shape[3], 7);
     ck_assert_int_eq(shapes.tensors[1].ndim, 0);
-    ts_shapes_free(&shapes);
+    ts_model_shapes_free(&shapes);
     unlink(path);
     const struct {
         const char *text, *words;
@@ -305,11 +305,11 @@ START_TEST(shapes_are_read_and_faults_are_named_by_line) {
                {"a 1 1 1 1 1 1 1 1 1\n", ":1: a has more"}, {"# nothing\n", "names no tensor"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         path = written(bad[i].text);
-        ck_assert_status(ts_shapes_read(path, &shapes, &error), TERSE_ECONFIG);
+        ck_assert_status(ts_model_shapes_read(path, &shapes, &error), TERSE_ECONFIG);
         ck_assert_msg(strstr(error.text, bad[i].words) && strstr(error.text, path), "%s", error.text);
         unlink(path);
     }
-    ck_assert_status(ts_shapes_read("/nowhere/shapes", &shapes, &error), TERSE_EIO);
+    ck_assert_status(ts_model_shapes_read("/nowhere/shapes", &shapes, &error), TERSE_EIO);
 }
 END_TEST
 

@@ -25,7 +25,7 @@
 #define SMALLEST_ROOM 4096   /* floats by which the pool is larger, at least */
 
 typedef struct {
-    ts_shapes shapes;
+    ts_model_shapes shapes;
     size_t parameters, room; /* elements; room: by how many floats gradients move */
     float *params, *pool;
     size_t *starts;          /* of each tensor in params and pool, multiples of a cache line */
@@ -52,7 +52,7 @@ static void synthetic_destroy(void *model) {
     ts_mem_free(self->params);
     ts_mem_free(self->pool);
     ts_mem_free(self->starts);
-    ts_shapes_free(&self->shapes);
+    ts_model_shapes_free(&self->shapes);
     ts_mem_free(self);
 }
 
@@ -85,7 +85,7 @@ static void *synthetic_create(const terse_model_context *context, char *message,
     terse_status status = self ? TERSE_OK : TERSE_ENOMEM;
     if (status == TERSE_OK && !context->shapes)
         status = ts_error_set(&error, TERSE_ECONFIG, "training.shapes must name a file for the model synthetic");
-    if (status == TERSE_OK) status = ts_shapes_read(context->shapes, &self->shapes, &error);
+    if (status == TERSE_OK) status = ts_model_shapes_read(context->shapes, &self->shapes, &error);
     if (status == TERSE_OK) status = lay_out(self, &error);
     if (status != TERSE_OK) {
         snprintf(message, message_bytes, "%s", error.text);

@@ -34,7 +34,7 @@ static terse_status parse_line(char *line, const char *path, unsigned number, te
     return tensor->name ? TERSE_OK : TERSE_ENOMEM;
 }
 
-static terse_status append(ts_shapes *shapes, const terse_model_tensor *tensor) {
+static terse_status append(ts_model_shapes *shapes, const terse_model_tensor *tensor) {
     if ((shapes->count & (shapes->count - 1)) == 0) {
         size_t room = shapes->count ? shapes->count * 2 : 1;
         terse_model_tensor *grown = ts_mem_realloc(shapes->tensors, room, sizeof *grown);
@@ -45,11 +45,11 @@ static terse_status append(ts_shapes *shapes, const terse_model_tensor *tensor) 
     return TERSE_OK;
 }
 
-terse_status ts_shapes_read(const char *path, ts_shapes *out, ts_error *error) {
+terse_status ts_model_shapes_read(const char *path, ts_model_shapes *out, ts_error *error) {
     FILE *file = fopen(path, "r");
     if (!file)
         return ts_error_set(error, TERSE_EIO, "training.shapes: %s cannot be opened: %s", path, strerror(errno));
-    ts_shapes shapes = {0};
+    ts_model_shapes shapes = {0};
     char *line = NULL;
     size_t room = 0;
     terse_status status = TERSE_OK;
@@ -68,17 +68,17 @@ terse_status ts_shapes_read(const char *path, ts_shapes *out, ts_error *error) {
     free(line);
     fclose(file);
     if (status != TERSE_OK) {
-        ts_shapes_free(&shapes);
+        ts_model_shapes_free(&shapes);
         return status;
     }
     *out = shapes;
     return TERSE_OK;
 }
 
-void ts_shapes_free(ts_shapes *shapes) {
+void ts_model_shapes_free(ts_model_shapes *shapes) {
     if (!shapes) return;
     /* Names are ours; terse_model_tensor only promises not to write them. */
     for (size_t t = 0; t < shapes->count; t++) ts_mem_free((char *)(uintptr_t)shapes->tensors[t].name);
     ts_mem_free(shapes->tensors);
-    *shapes = (ts_shapes){0};
+    *shapes = (ts_model_shapes){0};
 }

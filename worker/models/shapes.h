@@ -11,13 +11,13 @@
 typedef struct {
     terse_model_tensor *tensors; /* names and shapes; names are owned, param and gradient NULL */
     size_t count;
-} ts_shapes;
+} ts_model_shapes;
 
 /*
- * Reads a file. out: [own], ts_shapes_free. error: [out] file:line and what is wrong.
+ * Reads a file. out: [own], ts_model_shapes_free. error: [out] file:line and what is wrong.
  * Returns: TERSE_OK, EIO, ECONFIG, ENOMEM.
  */
-terse_status ts_shapes_read(const char *path, ts_shapes *out, ts_error *error) TERSE_NODISCARD;
-void ts_shapes_free(ts_shapes *shapes);
+terse_status ts_model_shapes_read(const char *path, ts_model_shapes *out, ts_error *error) TERSE_NODISCARD;
+void ts_model_shapes_free(ts_model_shapes *shapes);
 
 #endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/trainer/file_aside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+
+#define SUFFIX ".partial"
+
+static terse_status failed(const ts_file_aside *file, ts_error *error) {
+    return ts_error_set(error, TERSE_EIO, "%s cannot be written: %s", file->path, strerror(errno));
+}
+
+terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *error) {
+    ts_file_aside file = {.path = path, .fd = -1};
+    size_t room = strlen(path) + sizeof SUFFIX;
+    file.aside = ts_mem_calloc(room, 1);
+    TS_REQUIRE(file.aside, TERSE_ENOMEM);
+    snprintf(file.aside, room, "%s" SUFFIX, path);
+    file.fd = open(file.aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file.fd < 0) {
+        terse_status status = failed(&file, error);
+        ts_mem_free(file.aside);
+        return status;
+    }
+    *out = file;
+    return TERSE_OK;
+}
+
+terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t len, ts_error *error) {
+    const char *from = bytes;
+    while (len > 0) {
+        ssize_t wrote = write(file->fd, from, len);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return failed(file, error);
+        from += wrote;
+        len -= (size_t)wrote;
+    }
+    return TERSE_OK;
+}
+
+/* The new name must survive a crash too. A file system that cannot sync a folder is no reason to fail. */
+static void sync_folder(const char *path) {
+    char *folder = ts_mem_strdup(path);
+    if (!folder) return;
+    char *slash = strrchr(folder, '/');
+    if (slash) slash[slash == folder ? 1 : 0] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ts_mem_free(folder);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+}
+
+terse_status ts_file_aside_finish(ts_file_aside *file, terse_status status, ts_error *error) {
+    if (status == TERSE_OK && fsync(file->fd) != 0 && errno != EINVAL) status = failed(file, error);
+    if (close(file->fd) != 0 && status == TERSE_OK) status = failed(file, error);
+    if (status == TERSE_OK && rename(file->aside, file->path) != 0) status = failed(file, error);
+    if (status == TERSE_OK)
+        sync_folder(file->path);
+    else
+        unlink(file->aside);
+    ts_mem_free(file->aside);
+    file->aside = NULL;
+    file->fd = -1;
+    return status;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that appear whole or not at all: written beside their place, brought to
+ * the disk, then renamed.
+ */
+#ifndef TS_TRAINER_FILE_ASIDE_H
+#define TS_TRAINER_FILE_ASIDE_H
+
+#include <stddef.h>
+
+#include "common/base/status.h"
+
+typedef struct {
+    const char *path; /* [borrow] */
+    char *aside;      /* [own] where it is written */
+    int fd;
+} ts_file_aside;
+
+/* path: [borrow until finished]. Returns: TERSE_OK, EIO (error names file and reason), ENOMEM. */
+terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *error) TERSE_NODISCARD;
+/* All of the bytes. Returns: TERSE_OK, EIO. */
+terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t len, ts_error *error) TERSE_NODISCARD;
+/*
+ * Ends it: with `status` TERSE_OK the file is synced and takes its place, otherwise what was written is removed.
+ * Returns: `status`, or EIO when taking its place failed.
+ */
+terse_status ts_file_aside_finish(ts_file_aside *file, terse_status status, ts_error *error) TERSE_NODISCARD;
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/trainer/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/models/model_registry.h"
+
+#define PLUGIN_KEY "worker.plugin="
+
+/* `--name VALUE` or `--name=VALUE` at argv[*at]: sets *value, moves *at to the value's word. */
+static terse_status take(int argc, char **argv, int *at, const char *name, const char **value, bool *taken,
+                         ts_error *error) {
+    size_t len = strlen(name);
+    *taken = strncmp(argv[*at], name, len) == 0 && (argv[*at][len] == 0 || argv[*at][len] == '=');
+    if (!*taken) return TERSE_OK;
+    const char *text = argv[*at][len] == '=' ? argv[*at] + len + 1 : *at + 1 < argc ? argv[++*at] : NULL;
+    if (!text || !*text) return ts_error_set(error, TERSE_EINVAL, "%s needs a file name behind it", name);
+    *value = text;
+    return TERSE_OK;
+}
+
+static terse_status split_off_ours(int argc, char **argv, ts_worker_options *options, const char **plugin,
+                                   ts_error *error) {
+    const struct {
+        const char *name;
+        const char **value;
+    } ours[] = {{"--summary", &options->summary}, {"--save", &options->save}, {"--plugin", plugin}};
+    for (int i = 0; i < argc; i++) {
+        bool taken = false;
+        /* What stands behind --set and --log is theirs, even if it looks like one of ours. */
+        if (i > 1 && (strcmp(argv[i - 1], "--set") == 0 || strcmp(argv[i - 1], "--log") == 0)) {
+            options->words[options->word_count++] = argv[i];
+            continue;
+        }
+        for (size_t o = 0; o < sizeof ours / sizeof ours[0] && !taken; o++)
+            TS_TRY(take(argc, argv, &i, ours[o].name, ours[o].value, &taken, error));
+        if (!taken) options->words[options->word_count++] = argv[i];
+    }
+    return TERSE_OK;
+}
+
+static terse_status read_words(int argc, char **argv, ts_worker_options *options, ts_error *error) {
+    const char *plugin = NULL;
+    options->words = ts_mem_calloc((size_t)argc + 3, sizeof *options->words);
+    TS_REQUIRE(options->words, TERSE_ENOMEM);
+    TS_TRY(split_off_ours(argc, argv, options, &plugin, error));
+    if (plugin) {
+        size_t room = sizeof PLUGIN_KEY + strlen(plugin);
+        options->plugin_override = ts_mem_calloc(room, 1);
+        TS_REQUIRE(options->plugin_override, TERSE_ENOMEM);
+        snprintf(options->plugin_override, room, PLUGIN_KEY "%s", plugin);
+        /* Right behind the program's name, so that no other --set of the user's is in front of it unseen. */
+        memmove(options->words + 3, options->words + 1, (size_t)(options->word_count - 1) * sizeof *options->words);
+        options->words[1] = "--set";
+        options->words[2] = options->plugin_override;
+        options->word_count += 2;
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_worker_options_read(int argc, char **argv, ts_worker_options *out, ts_error *error) {
+    TS_REQUIRE(argc > 0, TERSE_EINVAL);
+    ts_worker_options options = {0};
+    char **words = NULL;
+    terse_status status = read_words(argc, argv, &options, error);
+    if (status != TERSE_OK) goto out;
+    /* Taken from a copy: terse_open takes the same words again. */
+    int count = options.word_count;
+    words = ts_mem_calloc((size_t)count + 1, sizeof *words);
+    if (!words) {
+        status = TERSE_ENOMEM;
+        goto out;
+    }
+    memcpy(words, options.words, (size_t)count * sizeof *words);
+    status = ts_command_line_take(&count, words, &options.shared, error);
+    if (status != TERSE_OK) goto out;
+    if (!options.shared.help && !options.shared.version) {
+        if (count > 1)
+            status = ts_error_set(error, TERSE_EINVAL, "\"%s\" is not an option of terse-worker; see --help", words[1]);
+        else if (!options.shared.config)
+            status = ts_error_set(error, TERSE_EINVAL, "no config file given; see --help");
+    }
+out:
+    ts_mem_free(words);
+    if (status != TERSE_OK) {
+        ts_worker_options_free(&options);
+        return status;
+    }
+    *out = options;
+    return TERSE_OK;
+}
+
+void ts_worker_options_free(ts_worker_options *options) {
+    if (!options) return;
+    ts_mem_free(options->words);
+    ts_mem_free(options->plugin_override);
+    *options = (ts_worker_options){0};
+}
+
+void ts_worker_options_help(const char *program, FILE *to) {
+    fprintf(to,
+            "Usage: %s CONFIG [options]\n"
+            "Trains a model through Terse's parameter servers. Started by mpirun, beside terse-server:\n"
+            "  mpirun --tune configs/openmpi.conf -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG\n"
+            "\n"
+            "  --set KEY=VALUE   overrides a key of the config, as --set training.epochs=2; may be repeated\n"
+            "  --plugin FILE.so  trains the model of this plug-in (see terse_model.h)\n"
+            "  --summary FILE    writes the result as JSON\n"
+            "  --save FILE       writes the final parameters as safetensors\n"
+            "  --log LEVEL       error, warn, info or debug\n"
+            "  --help, --version\n"
+            "\n"
+            "Models (training.model):\n",
+            program);
+    ts_model_print_list(to);
+    fprintf(to, "\nExit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
+}

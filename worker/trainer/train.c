@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/trainer/train.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "worker/models/model_registry.h"
+#include "worker/terse.h"
+#include "worker/trainer/finish.h"
+#include "worker/trainer/progress.h"
+#include "worker/trainer/training.h"
+
+/* How many reports an endless model gets over a run, instead of one an epoch. */
+#define ENDLESS_REPORTS 10
+
+uint64_t ts_training_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static terse_status say(const ts_training *run, terse_status status, const char *what) {
+    fprintf(stderr, "terse-worker %u: %s\n", run->worker, what);
+    return status;
+}
+
+terse_status ts_training_check(const ts_training *run, terse_status status) {
+    return status == TERSE_OK ? TERSE_OK : say(run, status, terse_message(run->client));
+}
+
+/* Model, tensors, how long. */
+static terse_status make_model(ts_training *run) {
+    char message[512] = "";
+    const ts_config *config = run->options->config;
+    bool data = strcmp(config->training.data, "none") != 0;
+    const terse_model_context context = {.worker = run->worker,
+                                         .workers = run->workers,
+                                         .batch = config->training.batch,
+                                         .seed = config->training.seed,
+                                         .data_dir = data ? config->training.data_dir : NULL,
+                                         .shapes = config->training.shapes,
+                                         .threads = config->training.threads};
+    run->instance = run->model->create(&context, message, sizeof message);
+    if (!run->instance) return say(run, TERSE_ECONFIG, message[0] ? message : "the model could not be created");
+    run->tensor_count = run->model->tensors(run->instance, &run->tensors);
+    ts_error error;
+    terse_status status = ts_model_check_tensors(run->tensors, run->tensor_count, &run->parameters, &error);
+    if (status != TERSE_OK) return say(run, status, error.text);
+    run->gradients = ts_mem_calloc(run->tensor_count, sizeof *run->gradients);
+    run->params = ts_mem_calloc(run->tensor_count, sizeof *run->params);
+    if (!run->gradients || !run->params) return say(run, TERSE_ENOMEM, "out of memory");
+    for (size_t t = 0; t < run->tensor_count; t++) run->params[t] = run->tensors[t].param;
+    return TERSE_OK;
+}
+
+static terse_status plan_steps(ts_training *run) {
+    const ts_config *config = run->options->config;
+    uint64_t most = config->training.max_steps;
+    run->steps_per_epoch = run->model->steps_per_epoch(run->instance);
+    if (run->steps_per_epoch == 0 && most == 0)
+        return say(run, TERSE_ECONFIG, "this model has no epochs: training.max_steps must say how many steps to take");
+    uint64_t steps = run->steps_per_epoch;
+    if (steps > 0 && config->training.epochs > UINT64_MAX / steps) return say(run, TERSE_ELIMIT, "training.epochs: too many");
+    run->total_steps = steps * config->training.epochs;
+    if (steps == 0 || (most > 0 && most < run->total_steps)) run->total_steps = most;
+    run->period = steps ? steps : (run->total_steps - 1) / ENDLESS_REPORTS + 1;
+    return TERSE_OK;
+}
+
+static terse_status declare(ts_training *run) {
+    for (size_t t = 0; t < run->tensor_count; t++) {
+        const terse_model_tensor *tensor = &run->tensors[t];
+        terse_tensor id;
+        TS_TRY(ts_training_check(run, terse_declare(run->client, tensor->name, TERSE_FLOAT32, tensor->shape,
+                                                    tensor->ndim, tensor->param, &id)));
+    }
+    return ts_training_check(run, terse_set_total_steps(run->client, run->total_steps));
+}
+
+static uint64_t own_bytes(ts_training *run) {
+    terse_local_stats stats;
+    return terse_get_local_stats(run->client, &stats) == TERSE_OK ? stats.push_bytes + stats.pull_bytes : 0;
+}
+
+/* At an epoch's end and at the last step: mean loss since the last report, accuracy of the replicas. Collective. */
+static terse_status report(ts_training *run, double loss_sum, uint64_t loss_steps, ts_progress *progress) {
+    double sums[4] = {loss_sum, (double)loss_steps, 0, 0};
+    /* After the last step the exact parameters are evaluated instead. */
+    if (run->model->evaluate && run->step < run->total_steps)
+        run->model->evaluate(run->instance, run->params, run->worker, run->workers, &sums[2], &sums[3]);
+    TS_TRY(ts_training_check(run, terse_reduce_sum(run->client, sums, 4)));
+    run->train_loss = sums[0] / sums[1];
+    if (run->worker == 0)
+        ts_progress_epoch(progress, run->train_loss, sums[2] > 0 ? sums[3] / sums[2] : -1, own_bytes(run),
+                          ts_training_now_us());
+    return TERSE_OK;
+}
+
+static terse_status one_step(ts_training *run, double *loss) {
+    *loss = run->model->step(run->instance, run->step);
+    for (size_t t = 0; t < run->tensor_count; t++) {
+        run->gradients[t] = run->tensors[t].gradient;
+        if (run->gradients[t]) continue;
+        fprintf(stderr, "terse-worker %u: the model's tensor %s has no gradient after a step\n", run->worker,
+                run->tensors[t].name);
+        return TERSE_EINVAL;
+    }
+    return ts_training_check(run, terse_step(run->client, run->gradients));
+}
+
+static terse_status loop(ts_training *run, ts_progress *progress) {
+    double loss_sum = 0, loss;
+    uint64_t loss_steps = 0;
+    for (run->step = 0; run->step < run->total_steps;) {
+        TS_TRY(one_step(run, &loss));
+        run->step++;
+        loss_sum += loss;
+        loss_steps++;
+        bool due = run->worker == 0 && ts_progress_step(progress, run->step, loss, ts_training_now_us());
+        if (run->step % run->period == 0 || run->step == run->total_steps) {
+            TS_TRY(report(run, loss_sum, loss_steps, progress));
+            loss_sum = 0;
+            loss_steps = 0;
+        } else if (due) {
+            ts_progress_show(progress, own_bytes(run), ts_training_now_us());
+        }
+    }
+    return TERSE_OK;
+}
+
+static terse_status train(ts_training *run) {
+    const ts_config *config = run->options->config;
+    ts_progress progress = {0};
+    TS_TRY(make_model(run));
+    TS_TRY(plan_steps(run));
+    TS_TRY(declare(run));
+    TS_TRY(ts_training_check(run, terse_start(run->client)));
+    run->began_us = ts_training_now_us();
+    if (run->worker == 0) {
+        const ts_progress_plan plan = {.model = run->model->name,
+                                       .parameters = run->parameters,
+                                       .workers = run->workers,
+                                       .servers = terse_servers(run->client),
+                                       .total_steps = run->total_steps,
+                                       .steps_per_epoch = run->steps_per_epoch,
+                                       .samples_per_step = (uint64_t)run->workers * config->training.batch};
+        ts_progress_start(&progress, &plan, ts_terminal_look(STDOUT_FILENO), stdout, run->began_us);
+    }
+    terse_status status = loop(run, &progress);
+    ts_progress_clear(&progress);
+    return status == TERSE_OK ? ts_training_finish(run) : status;
+}
+
+/* The classes of exit codes, as README has them. */
+static int exit_code(terse_status status) {
+    switch (status) {
+    case TERSE_OK: return TS_EXIT_OK;
+    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
+    case TERSE_EPEER:
+    case TERSE_EMISMATCH:
+    case TERSE_EVERSION:
+    case TERSE_ESHUTDOWN: return TS_EXIT_PEER;
+    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
+    default: return TS_EXIT_FAILED;
+    }
+}
+
+int ts_train(const ts_train_options *options) {
+    ts_training run = {.options = options, .model = options->model, .train_loss = 0};
+    int argc = options->argc;
+    char **argv = options->argv;
+    terse_status status = terse_open(&run.client, NULL, &argc, &argv);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "terse-worker: %s\n", run.client ? terse_message(run.client) : terse_strerror(status));
+    } else {
+        run.worker = terse_worker(run.client);
+        run.workers = terse_workers(run.client);
+        status = train(&run);
+    }
+    fflush(stdout);
+    terse_status closed = terse_close(run.client);
+    if (status == TERSE_OK && closed != TERSE_OK) {
+        fprintf(stderr, "terse-worker %u: leaving: %s\n", run.worker, terse_strerror(closed));
+        status = closed;
+    }
+    if (run.instance) run.model->destroy(run.instance);
+    ts_mem_free(run.gradients);
+    ts_mem_free(run.params);
+    return exit_code(status);
+}

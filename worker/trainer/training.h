@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run's state, shared by the loop (train.c) and the end of a run (finish.c). */
+#ifndef TS_TRAINER_TRAINING_H
+#define TS_TRAINER_TRAINING_H
+
+#include "worker/terse.h"
+#include "worker/trainer/train.h"
+
+typedef struct {
+    const ts_train_options *options;
+    const terse_model *model;
+    terse *client;
+    void *instance;
+    const terse_model_tensor *tensors;
+    size_t tensor_count, parameters;
+    const float **gradients;     /* one a tensor */
+    const float **params;        /* one a tensor: the replica */
+    uint32_t worker, workers;
+    uint64_t steps_per_epoch;    /* 0: endless */
+    uint64_t period;             /* steps between two reports */
+    uint64_t total_steps, step;  /* step: how many are done */
+    uint64_t began_us;
+    double train_loss;           /* mean since the last report but one, all workers */
+} ts_training;
+
+/* Says terse_message() on standard error when the status is a failure. Returns: status. */
+terse_status ts_training_check(const ts_training *run, terse_status status) TERSE_NODISCARD;
+
+uint64_t ts_training_now_us(void);
+
+#endif
