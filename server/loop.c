@@ -84,7 +84,7 @@ static void on_tick(uv_timer_t *timer) {
 static void on_signal(uv_signal_t *handle, int number) {
     server_loop *loop = handle->data;
     if (number == SIGUSR2) ts_server_dump(loop->server, stderr);
-    else if (number == SIGUSR1) ts_log(TS_LOG_WARN, "loop", "SIGUSR1: checkpoints are not in this version", "");
+    else if (number == SIGUSR1) ts_log(TS_LOG_WARN, "loop", "no checkpoints in this version", "signal=SIGUSR1");
     else ts_server_stop(loop->server, number == SIGTERM ? "SIGTERM" : "SIGINT");
     if (loop->pump) ts_pump_wake(loop->pump);
     close_when_over(loop);

@@ -29,7 +29,7 @@ static const char usage[] =
 
 static void say_note(void *context, const char *text) {
     (void)context;
-    ts_log(TS_LOG_WARN, "config", text, "");
+    ts_log(TS_LOG_WARN, "config", "accepted, but", "note=\"%s\"", text);
 }
 
 static void set_log_level(const ts_config *config) {
@@ -75,8 +75,8 @@ static int serve(const ts_config *config) {
     ts_log(TS_LOG_INFO, "main", "server starts", "version=%s servers=%u workers=%u deadline_s=%g", TS_VERSION,
            transport->servers, transport->workers, config->consistency.deadline_s);
     if (self->index == 0 && !ts_mpi_recovery_on())
-        ts_log(TS_LOG_WARN, "main", "recovery is off: one dead rank kills all; use mpirun --tune configs/openmpi.conf",
-               "");
+        ts_log(TS_LOG_WARN, "main", "recovery is off: one dead rank kills all", "use=\"mpirun --tune %s\"",
+               "configs/openmpi.conf");
     ts_loop_end end = {.state = TS_SERVER_FAILED};
     status = ts_loop_run(config, transport, &end);
     if (status != TERSE_OK) {

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "server/aggregate.h"
+#include "server/slice_math.h"
+#include "tests/unit/unit.h"
+
+#define N 300
+#define WORKERS 4
+
+static ts_contract *make_contract(const char *text) {
+    ts_contract_options options = {.slice_elems = 100, .seed = 3, .optimizer = "", .feedback = ""};
+    ts_contract *contract;
+    ts_pipeline pipeline;
+    uint32_t id;
+    int64_t shape[] = {N};
+    ck_assert_ok(ts_pipeline_parse(text, &pipeline, NULL));
+    ck_assert_ok(ts_contract_create(&options, &contract));
+    ck_assert_ok(ts_contract_add(contract, "t", shape, 1, &pipeline, &pipeline, false, &id, NULL));
+    ck_assert_ok(ts_contract_seal(contract, 1));
+    return contract;
+}
+
+/* One worker's packets of all three slices. */
+typedef struct {
+    uint8_t *bytes[3];
+    size_t len[3];
+} packets;
+
+static void encode(const ts_contract *contract, ts_scratch *scratch, uint32_t worker, uint64_t step, packets *out) {
+    ts_codec_spec spec = ts_contract_push_spec(contract, 0, worker);
+    ts_encoder *encoder;
+    float residual[N];
+    ts_random random = ts_random_start(ts_random_key(11, worker, 0, 0, 0));
+    for (size_t i = 0; i < N; i++) residual[i] = ts_random_normal(&random);
+    ts_encode_input input = {.gradient_scale = 1, .residual = residual, .step = step};
+    ck_assert_ok(ts_encoder_create(&spec, &encoder));
+    ck_assert_ok(ts_encoder_begin(encoder, scratch, &input, NULL));
+    for (uint32_t s = 0; s < 3; s++) {
+        size_t bound = ts_encoder_bound(encoder, scratch, s);
+        out->bytes[s] = malloc(bound);
+        ck_assert_ok(ts_encoder_slice(encoder, scratch, s, out->bytes[s], bound, &out->len[s]));
+    }
+    ts_encoder_destroy(encoder);
+}
+
+static void release(packets *all) {
+    for (int w = 0; w < WORKERS; w++)
+        for (int s = 0; s < 3; s++) free(all[w].bytes[s]);
+}
+
+/* The sum against one made packet by packet in worker order, bit for bit, for every slice. */
+static void sums_like_a_loop(const char *pipeline) {
+    ts_contract *contract = make_contract(pipeline);
+    ts_scratch *scratch;
+    ts_sum sum = {0};
+    packets all[WORKERS];
+    ck_assert_ok(ts_scratch_create(&scratch));
+    ck_assert_ok(ts_sum_reserve(&sum, 100));
+    for (uint32_t w = 0; w < WORKERS; w++) encode(contract, scratch, w, 5, &all[w]);
+    for (uint32_t s = 0; s < 3; s++) {
+        float want[100] = {0}, zero[100] = {0};
+        ts_contribution from[WORKERS];
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            ts_codec_spec spec = ts_contract_push_spec(contract, 0, w);
+            from[w] = (ts_contribution){.worker = w, .packet = all[w].bytes[s], .len = all[w].len[s]};
+            ck_assert_ok(ts_decode_add(scratch, &spec, NULL, s, 5, from[w].packet, from[w].len, want));
+        }
+        for (size_t i = 0; i < 100; i++) want[i] *= 0.25f;
+        ts_aggregate_place place = {.contract = contract, .slice = s, .step = 5};
+        uint32_t culprit = 99;
+        ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, WORKERS, &culprit));
+        ts_sum_average(&sum, 100, WORKERS);
+        ck_assert_mem_eq(sum.value, want, sizeof want);
+        for (size_t i = 0; i < 100; i++)
+            if (want[i] != 0) ck_assert(sum.dense || (sum.touched[i / 64] >> (i % 64) & 1));
+        ck_assert_int_eq(sum.dense, !ts_pipeline_is_sparse(&contract->tensors[0].push));
+        ts_sum_clear(&sum, 100);
+        ck_assert_mem_eq(sum.value, zero, sizeof zero);
+        for (size_t i = 0; i < ts_bitmap_words(100); i++) ck_assert_uint_eq(sum.touched[i], 0);
+    }
+    release(all);
+    ts_sum_free(&sum);
+    ts_scratch_destroy(scratch);
+    ts_contract_destroy(contract);
+}
+
+START_TEST(sums_are_made_in_worker_order) {
+    sums_like_a_loop("topk:0.1 | fp32 | raw32");
+    sums_like_a_loop("randomk:0.1 | fp32");
+    sums_like_a_loop("dense");
+    sums_like_a_loop("int8");
+}
+END_TEST
+
+START_TEST(a_bad_packet_names_its_worker_and_leaves_no_trace) {
+    ts_contract *contract = make_contract("topk:0.1 | fp32 | raw32");
+    ts_scratch *scratch;
+    ts_sum sum = {0};
+    packets all[WORKERS];
+    float zero[100] = {0};
+    uint32_t culprit = 99;
+    ck_assert_ok(ts_scratch_create(&scratch));
+    ck_assert_ok(ts_sum_reserve(&sum, 100));
+    for (uint32_t w = 0; w < WORKERS; w++) encode(contract, scratch, w, 0, &all[w]);
+    ts_contribution from[3] = {{0, all[0].bytes[0], all[0].len[0]},
+                               {2, all[2].bytes[0], all[2].len[0] - 1},
+                               {3, all[3].bytes[0], all[3].len[0]}};
+    ts_aggregate_place place = {.contract = contract, .slice = 0, .step = 0};
+    ck_assert_status(ts_aggregate(&sum, scratch, &place, from, 3, &culprit), TERSE_ECORRUPT);
+    ck_assert_uint_eq(culprit, 2);
+    ck_assert_mem_eq(sum.value, zero, sizeof zero);
+    from[1].len++;
+    ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, 3, &culprit));
+    release(all);
+    ts_sum_free(&sum);
+    ts_scratch_destroy(scratch);
+    ts_contract_destroy(contract);
+}
+END_TEST
+
+START_TEST(sweeps_do_every_element_once) {
+    for (size_t n = 0; n < 200; n += 13) {
+        float a[200], b[200], out[200];
+        for (size_t i = 0; i < 200; i++) {
+            a[i] = (float)i;
+            b[i] = 0.5f;
+            out[i] = -1.0f;
+        }
+        ts_sweep_subtract(out, a, b, n);
+        ts_sweep_add(a, b, n);
+        ts_sweep_scale(a, 2.0f, n);
+        ts_sweep_add_scaled(a, -4.0f, b, n);
+        for (size_t i = 0; i < 200; i++) {
+            ck_assert_float_eq(out[i], i < n ? (float)i - 0.5f : -1.0f);
+            ck_assert_float_eq(a[i], i < n ? ((float)i + 0.5f) * 2.0f - 2.0f : (float)i);
+        }
+    }
+}
+END_TEST
+
+TCase *test_aggregate(void);
+TCase *test_aggregate(void) {
+    TCase *tests = tcase_create("aggregate");
+    tcase_add_test(tests, sums_are_made_in_worker_order);
+    tcase_add_test(tests, a_bad_packet_names_its_worker_and_leaves_no_trace);
+    tcase_add_test(tests, sweeps_do_every_element_once);
+    return tests;
+}
