@@ -14,6 +14,7 @@
 #define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
 #define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
+#define TS_CLIENT_ABSENT_US 500000u /* between two ticks: more than their longest distance */
 #define TS_CLIENT_REDUCE_VALUES 65536u /* the servers take no more */
 #define TS_CLIENT_RTO_US 1000000u
 #define TS_CLIENT_RTO_MAX_US 8000000u

@@ -80,8 +80,11 @@ static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
 static void forgive_own_absence(ts_client *client, uint64_t now) {
     uint64_t absent = now - client->ticked_us;
     client->ticked_us = now;
-    if (absent < client->deadline_us / 4) return;
-    for (uint32_t s = 0; s < client->server_count; s++) client->servers[s].heard_us += absent;
+    if (absent < client->deadline_us / 4 || absent < TS_CLIENT_ABSENT_US) return;
+    for (uint32_t s = 0; s < client->server_count; s++) {
+        uint64_t *heard_us = &client->servers[s].heard_us;
+        *heard_us = now - *heard_us > absent ? *heard_us + absent : now;
+    }
 }
 
 void ts_client_tick(ts_client *client) {
