@@ -49,7 +49,8 @@ typedef struct terse_model {
     uint32_t abi;            /* TERSE_MODEL_ABI */
     const char *name;
     /* Creates a model: data loaded, parameters initialised from the seed alone (the same on all workers).
-     * message: [out] a buffer of message_bytes for the reason of a failure. Returns: [own], destroy; NULL on failure. */
+     * message: [out] a buffer of message_bytes for the reason of a failure.
+     * Returns: [own], destroy; NULL on failure. */
     void *(*create)(const terse_model_context *context, char *message, size_t message_bytes);
     /* All tensors, the same at every worker; the array lives as long as the model. Returns how many. */
     size_t (*tensors)(void *model, const terse_model_tensor **tensors);

@@ -151,7 +151,8 @@ START_TEST(the_real_data_has_ten_equal_classes) {
     for (size_t i = 0; i < 2000; i++) {
         float floats[TS_FASHION_PIXELS];
         ts_fashion_mnist_floats(&data.train, i, floats);
-        for (size_t p = 0; p < TS_FASHION_PIXELS; p++) sum += (double)floats[p], squares += (double)(floats[p] * floats[p]);
+        for (size_t p = 0; p < TS_FASHION_PIXELS; p++)
+            sum += (double)floats[p], squares += (double)(floats[p] * floats[p]);
     }
     for (size_t c = 0; c < TS_FASHION_CLASSES; c++) ck_assert_uint_eq(each[c], 6000);
     ck_assert_double_eq_tol(sum / (2000.0 * TS_FASHION_PIXELS), 0, 0.05);

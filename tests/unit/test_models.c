@@ -28,7 +28,7 @@ static double loss_of(ts_network *network) {
     return ts_loss_softmax(logits, labels, BATCH, CLASSES, 1.0f / BATCH, gradient) / BATCH;
 }
 
-/* The input again: layers that work in place may have overwritten nothing of it, but let the test not depend on that. */
+/* The same input for every network. */
 static void fill_input(ts_network *network, size_t n) {
     ts_random random = ts_random_start(99);
     for (size_t i = 0; i < n; i++) ts_network_input(network)[i] = ts_random_normal(&random);
@@ -78,12 +78,12 @@ static void check_gradients(const ts_layer_spec *specs, unsigned count, ts_exten
         ck_assert_msg(norm > 1e-4, "%s: no gradient", tensor->name);
         for (size_t i = 0; i < n; i++) direction[i] /= (float)length;
         double measured = slope(network, t, direction, n, 3e-4);
-        ck_assert_msg(fabs(measured - dot / length) < 0.02 * norm, "%s: slope %g, gradient says %g (norm %g)", tensor->name,
-                      measured, dot / length, norm);
+        ck_assert_msg(fabs(measured - dot / length) < 0.02 * norm, "%s: slope %g, gradient says %g (norm %g)",
+                      tensor->name, measured, dot / length, norm);
         for (size_t i = 0; i < n; i++) direction[i] = gradient[i] / (float)norm;
         measured = slope(network, t, direction, n, 3e-4);
-        ck_assert_msg(fabs(measured - norm) < 0.02 * norm, "%s: slope %g along a gradient of norm %g", tensor->name, measured,
-                      norm);
+        ck_assert_msg(fabs(measured - norm) < 0.02 * norm, "%s: slope %g along a gradient of norm %g", tensor->name,
+                      measured, norm);
         memset(direction, 0, n * sizeof *direction);
         direction[top] = 1;
         measured = slope(network, t, direction, n, 3e-4);
@@ -110,8 +110,9 @@ START_TEST(dense_gradients_are_the_loss_slopes) {
 END_TEST
 
 START_TEST(convolution_gradients_are_the_loss_slopes) {
-    const ts_layer_spec specs[] = {{&ts_layer_conv, "a", 3, 3}, {&ts_layer_relu, NULL, 0, 0}, {&ts_layer_pool, NULL, 0, 2},
-                                   {&ts_layer_conv, "b", 5, 2}, {&ts_layer_relu, NULL, 0, 0}, {&ts_layer_dense, "c", CLASSES, 0}};
+    const ts_layer_spec specs[] = {{&ts_layer_conv, "a", 3, 3},  {&ts_layer_relu, NULL, 0, 0},
+                                   {&ts_layer_pool, NULL, 0, 2}, {&ts_layer_conv, "b", 5, 2},
+                                   {&ts_layer_relu, NULL, 0, 0}, {&ts_layer_dense, "c", CLASSES, 0}};
     check_gradients(specs, 6, (ts_extent){2, 10, 8});
     const ts_layer_spec pooled[] = {{&ts_layer_dense, "a", 12, 0}, {&ts_layer_dense, "b", CLASSES, 0}};
     check_gradients(pooled, 2, (ts_extent){3, 2, 2});
@@ -188,8 +189,8 @@ END_TEST
 
 static void *made(const terse_model *model, uint32_t worker, uint32_t workers, uint32_t batch) {
     char message[512] = "";
-    const terse_model_context context = {.worker = worker, .workers = workers, .batch = batch, .seed = 3, .data_dir = DATA_DIR,
-                                         .threads = 1};
+    const terse_model_context context = {
+        .worker = worker, .workers = workers, .batch = batch, .seed = 3, .data_dir = DATA_DIR, .threads = 1};
     void *made_model = model->create(&context, message, sizeof message);
     ck_assert_msg(made_model != NULL, "%s: %s", model->name, message);
     return made_model;
@@ -206,7 +207,7 @@ static double accuracy(const terse_model *model, void *instance, uint32_t parts)
     return correct / samples;
 }
 
-/* A single process trains by plain SGD; two runs give the same bits; and the accuracy is that of a model that learns. */
+/* A single process trains by plain SGD: two runs give the same bits, and the accuracy is that of a model that learns. */
 static void learns(const terse_model *model, size_t parameters, unsigned steps, float lr, double least) {
     if (access(DATA_DIR "/train-images-idx3-ubyte.gz", R_OK) != 0) return; /* package dataset-fashion-mnist */
     void *twins[2] = {made(model, 0, 1, 64), made(model, 0, 1, 64)};
@@ -224,7 +225,8 @@ static void learns(const terse_model *model, size_t parameters, unsigned steps, 
                     tensors[m][t].param[i] -= lr * tensors[m][t].gradient[i];
         }
     for (size_t t = 0; t < count; t++)
-        ck_assert_mem_eq(tensors[0][t].param, tensors[1][t].param, ts_model_tensor_elems(&tensors[0][t]) * sizeof(float));
+        ck_assert_mem_eq(tensors[0][t].param, tensors[1][t].param,
+                         ts_model_tensor_elems(&tensors[0][t]) * sizeof(float));
     double whole = accuracy(model, twins[0], 1);
     ck_assert_msg(whole >= least, "%s: accuracy %.4f after %u steps", model->name, whole, steps);
     ck_assert(accuracy(model, twins[0], 3) == whole);
@@ -239,7 +241,7 @@ END_TEST
 START_TEST(cnn_learns) { learns(&ts_model_cnn, 80202, 40, 0.05f, 0.60); }
 END_TEST
 
-/* The mean of the workers' gradients is the gradient of one worker that has the whole batch: at the uneven last step. */
+/* The mean of the workers' gradients is that of one worker with the whole batch, at the uneven last step too. */
 START_TEST(shares_average_to_the_whole_batch) {
     if (access(DATA_DIR "/train-images-idx3-ubyte.gz", R_OK) != 0) return;
     const terse_model *model = &ts_model_softmax;
@@ -301,8 +303,11 @@ START_TEST(shapes_are_read_and_faults_are_named_by_line) {
     unlink(path);
     const struct {
         const char *text, *words;
-    } bad[] = {{"a 3\nb 0\n", ":2: extent \"0\""},      {"a -1\n", ":1: extent \"-1\""}, {"a 3x\n", ":1: extent \"3x\""},
-               {"a 1 1 1 1 1 1 1 1 1\n", ":1: a has more"}, {"# nothing\n", "names no tensor"}};
+    } bad[] = {{"a 3\nb 0\n", ":2: extent \"0\""},
+               {"a -1\n", ":1: extent \"-1\""},
+               {"a 3x\n", ":1: extent \"3x\""},
+               {"a 1 1 1 1 1 1 1 1 1\n", ":1: a has more"},
+               {"# nothing\n", "names no tensor"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         path = written(bad[i].text);
         ck_assert_status(ts_model_shapes_read(path, &shapes, &error), TERSE_ECONFIG);

@@ -11,8 +11,13 @@
 
 #define SECOND 1000000u
 
-static const ts_progress_plan plan = {.model = "mlp", .parameters = 535818, .workers = 4, .servers = 2, .total_steps = 1880,
-                                      .steps_per_epoch = 235, .samples_per_step = 256};
+static const ts_progress_plan plan = {.model = "mlp",
+                                      .parameters = 535818,
+                                      .workers = 4,
+                                      .servers = 2,
+                                      .total_steps = 1880,
+                                      .steps_per_epoch = 235,
+                                      .samples_per_step = 256};
 
 static char *text;
 static size_t text_len;

@@ -56,8 +56,9 @@ START_TEST(files_hold_header_and_bytes_as_the_format_says) {
     ck_assert_uint_eq(json_object_size(root), 4);
     const char *dtype;
     int rows, columns, begin, end;
-    ck_assert_int_eq(json_unpack(root, "{s:{s:s, s:[i,i!], s:[i,i!]}}", "fc\"1\".weight", "dtype", &dtype, "shape", &rows,
-                                 &columns, "data_offsets", &begin, &end), 0);
+    ck_assert_int_eq(json_unpack(root, "{s:{s:s, s:[i,i!], s:[i,i!]}}", "fc\"1\".weight", "dtype", &dtype, "shape",
+                                 &rows, &columns, "data_offsets", &begin, &end),
+                     0);
     ck_assert_str_eq(dtype, "F32");
     ck_assert(rows == 2 && columns == 3 && begin == 0 && end == 24);
     ck_assert_int_eq(json_unpack(root, "{s:{s:[i,i!]}}", "a.bias", "data_offsets", &begin, &end), 0);
@@ -130,9 +131,10 @@ START_TEST(summaries_hold_exactly_the_promised_keys) {
     ck_assert_ok(ts_summary_write(&figures, path, &error));
     json_t *root = json_load_file(path, 0, NULL);
     ck_assert_ptr_nonnull(root);
-    static const char *const keys[] = {"test_accuracy", "train_loss", "steps", "epochs", "workers", "servers", "parameters",
-                                       "wall_s", "push_bytes", "pull_bytes", "dense_bytes", "ratio", "ratio_steady",
-                                       "lost_rounds", "parameters_xxh3", "seed"};
+    static const char *const keys[] = {"test_accuracy", "train_loss",  "steps",           "epochs",
+                                       "workers",       "servers",     "parameters",      "wall_s",
+                                       "push_bytes",    "pull_bytes",  "dense_bytes",     "ratio",
+                                       "ratio_steady",  "lost_rounds", "parameters_xxh3", "seed"};
     ck_assert_uint_eq(json_object_size(root), sizeof keys / sizeof keys[0]);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         ck_assert_msg(json_object_get(root, keys[i]) != NULL, "no key %s", keys[i]);

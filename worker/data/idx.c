@@ -34,8 +34,8 @@ static terse_status read_header(gzFile file, const char *path, unsigned ndim, ts
     uint8_t magic[4], extent[4];
     TS_TRY(read_exactly(file, path, magic, sizeof magic, error));
     if (magic[0] != 0 || magic[1] != 0 || magic[2] != IDX_TYPE_U8)
-        return ts_error_set(error, TERSE_ECORRUPT, "%s: not an IDX file of bytes (starts with %02x %02x %02x %02x)", path,
-                            magic[0], magic[1], magic[2], magic[3]);
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: not an IDX file of bytes (starts with %02x %02x %02x %02x)",
+                            path, magic[0], magic[1], magic[2], magic[3]);
     if (magic[3] != ndim)
         return ts_error_set(error, TERSE_ECORRUPT, "%s: has %u dimensions, %u are wanted", path, magic[3], ndim);
     size_t product = 1;

@@ -48,7 +48,7 @@ struct ts_layer_kind {
     /* in: batch × in elements; out: [out] batch × out elements. */
     void (*forward)(const ts_layer *layer, size_t batch, const float *in, float *out);
     /* in, out as forward left them. out_gradient: batch × out elements. Writes the tensors' gradients (sums over the
-     * batch) and, unless NULL, in_gradient [out] batch × in elements. in_place kinds get in_gradient == out_gradient. */
+     * batch) and, unless NULL, in_gradient [out] batch × in elements. in_place kinds get the same memory for both. */
     void (*backward)(const ts_layer *layer, size_t batch, const float *in, const float *out, float *out_gradient,
                      float *in_gradient);
 };

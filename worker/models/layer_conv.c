@@ -52,7 +52,8 @@ static void conv_forward(const ts_layer *layer, size_t batch, const float *in, f
         unroll(layer, in, layer->scratch);
         for (size_t c = 0; c < layer->out.channels; c++)
             for (size_t i = 0; i < places; i++) out[c * places + i] = layer->bias[c];
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, o, p, k, 1, layer->weight, k, layer->scratch, p, 1, out, p);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, o, p, k, 1, layer->weight, k, layer->scratch, p, 1, out,
+                    p);
     }
 }
 

@@ -59,7 +59,8 @@ static void synthetic_destroy(void *model) {
 /* Where gradients start at a step; whole cache lines, so that every step is aligned alike. */
 static void point_gradients(synthetic *self, uint64_t step) {
     size_t shift = (size_t)(ts_mix64(self->key ^ step) % (self->room / LINE_FLOATS)) * LINE_FLOATS;
-    for (size_t t = 0; t < self->shapes.count; t++) self->shapes.tensors[t].gradient = self->pool + self->starts[t] + shift;
+    for (size_t t = 0; t < self->shapes.count; t++)
+        self->shapes.tensors[t].gradient = self->pool + self->starts[t] + shift;
 }
 
 static terse_status lay_out(synthetic *self, ts_error *error) {

@@ -23,8 +23,8 @@ static terse_status parse_line(char *line, const char *path, unsigned number, te
         errno = 0;
         long long extent = strtoll(word, &end, 10);
         if (*end || errno || extent < 1 || extent > EXTENT_MAX)
-            return ts_error_set(error, TERSE_ECONFIG, "%s:%u: extent \"%s\" of %s: a whole number from 1 is wanted", path,
-                                number, word, name);
+            return ts_error_set(error, TERSE_ECONFIG, "%s:%u: extent \"%s\" of %s: a whole number from 1 is wanted",
+                                path, number, word, name);
         if (tensor->ndim == TERSE_MODEL_DIMS)
             return ts_error_set(error, TERSE_ECONFIG, "%s:%u: %s has more than %d extents", path, number, name,
                                 TERSE_MODEL_DIMS);
@@ -63,8 +63,8 @@ terse_status ts_model_shapes_read(const char *path, ts_model_shapes *out, ts_err
     if (status == TERSE_OK && ferror(file))
         status = ts_error_set(error, TERSE_EIO, "%s: %s", path, strerror(errno));
     if (status == TERSE_OK && shapes.count == 0)
-        status = ts_error_set(error, TERSE_ECONFIG, "%s: names no tensor; one \"name extent extent ...\" a line is wanted",
-                              path);
+        status = ts_error_set(error, TERSE_ECONFIG,
+                              "%s: names no tensor; one \"name extent extent ...\" a line is wanted", path);
     free(line);
     fclose(file);
     if (status != TERSE_OK) {

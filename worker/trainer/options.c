@@ -115,5 +115,6 @@ void ts_worker_options_help(const char *program, FILE *to) {
             "Models (training.model):\n",
             program);
     ts_model_print_list(to);
-    fprintf(to, "\nExit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
+    fprintf(to,
+            "\nExit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
 }

@@ -10,7 +10,7 @@
 typedef struct {
     const char *summary, *save; /* files to write, or NULL */
     char *plugin_override;      /* [own] "worker.plugin=FILE", or NULL */
-    char **words;               /* [own] the command line without what is above, for terse_open; words[0] is the program */
+    char **words;               /* [own] the command line without our own options, for terse_open */
     int word_count;
     ts_command_line shared;
 } ts_worker_options;

@@ -42,7 +42,7 @@ void ts_progress_start(ts_progress *progress, const ts_progress_plan *plan, ts_t
 bool ts_progress_step(ts_progress *progress, uint64_t steps, double loss, uint64_t now_us);
 /* The line between epochs. bytes: what this worker has sent and received so far. */
 void ts_progress_show(ts_progress *progress, uint64_t bytes, uint64_t now_us);
-/* The line at an epoch's end. loss: mean over the epoch and all workers. accuracy: 0 … 1, below 0 when there is none. */
+/* The line at an epoch's end. loss: mean over the epoch and all workers. accuracy: 0 … 1, below 0: none. */
 void ts_progress_epoch(ts_progress *progress, double loss, double accuracy, uint64_t bytes, uint64_t now_us);
 /* Takes the live line away, so that something else may be printed. */
 void ts_progress_clear(ts_progress *progress);

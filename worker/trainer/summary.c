@@ -28,7 +28,9 @@ double ts_summary_ratio_steady(const ts_summary *summary) {
     return (double)ts_summary_dense_bytes(&steady) / (double)summary->steady_bytes;
 }
 
-static json_t *known(double value, bool is_known) { return is_known && isfinite(value) ? json_real(value) : json_null(); }
+static json_t *known(double value, bool is_known) {
+    return is_known && isfinite(value) ? json_real(value) : json_null();
+}
 static json_t *whole(uint64_t value) { return json_integer((json_int_t)value); }
 
 terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_error *error) {

@@ -63,7 +63,8 @@ static terse_status plan_steps(ts_training *run) {
     if (run->steps_per_epoch == 0 && most == 0)
         return say(run, TERSE_ECONFIG, "this model has no epochs: training.max_steps must say how many steps to take");
     uint64_t steps = run->steps_per_epoch;
-    if (steps > 0 && config->training.epochs > UINT64_MAX / steps) return say(run, TERSE_ELIMIT, "training.epochs: too many");
+    if (steps > 0 && config->training.epochs > UINT64_MAX / steps)
+        return say(run, TERSE_ELIMIT, "training.epochs: too many");
     run->total_steps = steps * config->training.epochs;
     if (steps == 0 || (most > 0 && most < run->total_steps)) run->total_steps = most;
     run->period = steps ? steps : (run->total_steps - 1) / ENDLESS_REPORTS + 1;
