@@ -45,7 +45,7 @@ static terse_status check_hello(const ts_job *job, uint32_t worker, const Terse_
     const char *name = ts_job_worker_name(job, worker);
     if (hello->protocol != TS_PROTOCOL_VERSION)
         return ts_error_set(reason, TERSE_EVERSION, "%s (Terse %s) speaks protocol %u, server %u (Terse %s) speaks %u",
-                            name, hello->version, hello->protocol, job->server->index, TS_VERSION,
+                            name, hello->version[0] ? hello->version : "of unknown version", hello->protocol, job->server->index, TS_VERSION,
                             TS_PROTOCOL_VERSION);
     if (hello->worker != worker)
         return ts_error_set(reason, TERSE_EMISMATCH, "%s calls itself worker %u", name, hello->worker);
@@ -122,7 +122,7 @@ static terse_status compare(const ts_job *job, uint32_t worker, const ts_contrac
     if (memcmp(contract->digest, job->contract->digest, TS_DIGEST_BYTES) == 0) return TERSE_OK;
     if (!ts_contract_difference(job->contract, contract, &difference))
         ts_error_set(&difference, TERSE_OK, "the digests differ");
-    return ts_error_set(reason, TERSE_EMISMATCH, "%s (\"there\") does not agree with %s (\"here\"): %s",
+    return ts_error_set(reason, TERSE_EMISMATCH, "%s (there) does not agree with %s (here): %s",
                         ts_job_worker_name(job, worker), ts_job_worker_name(job, job->contract_worker),
                         difference.text);
 }

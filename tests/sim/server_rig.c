@@ -27,8 +27,8 @@ ts_config *rig_config(const char *more) {
     int descriptor = mkstemps(path, 5);
     ck_assert_int_ge(descriptor, 0);
     FILE *file = fdopen(descriptor, "w");
-    fprintf(file, "training: {model: none, data: none, seed: 7}\nservers: {slice_elems: 64, history: 2}\n"
-                  "consistency: {deadline_s: 4}\n%s", more);
+    fprintf(file, "training: {model: rig, data: none, seed: 7}\nworker: {plugin: /dev/null}\n"
+                  "servers: {slice_elems: 64, history: 2}\nconsistency: {deadline_s: 4}\n%s", more);
     fclose(file);
     ts_config *config = NULL;
     ts_error error = {""};
