@@ -57,7 +57,7 @@ ts_contract *rig_contract(const ts_config *config, int64_t first_extent) {
     return contract;
 }
 
-rig *rig_create(uint32_t workers, const char *more) {
+rig *rig_create_on(uint32_t workers, const char *more, ts_executor *executor) {
     rig *r = calloc(1, sizeof *r);
     ts_sim_options options = {.seed = 1, .servers = 1, .workers = workers, .frame_limit_bytes = 1 << 26};
     ts_log_set_level(TS_LOG_ERROR);
@@ -69,9 +69,11 @@ rig *rig_create(uint32_t workers, const char *more) {
     for (uint32_t w = 0; w < workers; w++)
         ts_sim_endpoint(r->network, 1 + w)->handler =
             (ts_transport_handler){.context = &r->in[w], .on_frame = keep_frame};
-    ck_assert_ok(ts_server_create(r->config, ts_sim_endpoint(r->network, 0), &ts_executor_inline, &r->server));
+    ck_assert_ok(ts_server_create(r->config, ts_sim_endpoint(r->network, 0), executor, &r->server));
     return r;
 }
+
+rig *rig_create(uint32_t workers, const char *more) { return rig_create_on(workers, more, &ts_executor_inline); }
 
 static void clear_inbox(rig_inbox *in) {
     for (uint32_t i = 0; i < in->count; i++) ts_buffer_unref(in->frames[i]);

@@ -42,6 +42,8 @@ typedef struct {
 extern const size_t rig_slice_first[RIG_SLICES], rig_slice_elems[RIG_SLICES];
 
 rig *rig_create(uint32_t workers, const char *more); /* [own] */
+/* With another executor than the inline one; [borrow] until destroy. */
+rig *rig_create_on(uint32_t workers, const char *more, ts_executor *executor);
 void rig_destroy(rig *r);
 ts_config *rig_config(const char *more);                                       /* [own] */
 ts_contract *rig_contract(const ts_config *config, int64_t extent_of_a);       /* [own] */
