@@ -38,9 +38,66 @@ typedef struct {
     bool allows_tensor; /* takes the word `tensor` for one scale a tensor */
 } ts_stage_info;
 
-typedef struct ts_transform_stage ts_transform_stage;
-typedef struct ts_select_stage ts_select_stage;
-typedef struct ts_quantise_stage ts_quantise_stage;
+struct ts_selection;
+struct ts_kernels;
+
+/* Transforms: another view of the tensor goes through the rest of the pipeline. */
+typedef struct ts_transform_stage {
+    ts_stage_info info;
+} ts_transform_stage;
+
+/*
+ * Selectors: which elements travel. select() also takes in the gradient, so that one sweep does both.
+ * Shapes: n = elements of the tensor.
+ */
+typedef struct ts_select_stage {
+    ts_stage_info info;
+    bool sends_indices; /* false: the receiver works them out from seed, step and count */
+    bool takes_ratio;   /* argument 0 is a ratio that warm-up may replace */
+    /* Values sent of n when that is known beforehand; the receiver knows it too. 0 when it is not. */
+    size_t (*expected)(const ts_stage_args *args, size_t n);
+    /* Room for candidates that select() asks for; the selection itself never exceeds it. */
+    size_t (*capacity)(const ts_stage_args *args, size_t n);
+    /* Sweeps and leaves the chosen elements, ascending, in selection->candidates. */
+    void (*select)(struct ts_selection *selection);
+    /* Selectors that send no indices: the k indices of one slice, ascending below n; bitmap has (n + 63) / 64 words. */
+    void (*regenerate)(uint64_t key, size_t k, size_t n, uint64_t *bitmap, uint32_t *index);
+} ts_select_stage;
+
+#define TS_BLOCK_SCALES 2
+#define TS_BLOCK_ELEMS 16384u
+
+/* What a quantiser is told of a block besides its values. */
+typedef struct {
+    const struct ts_kernels *kernels;
+    const ts_stage_args *args;
+    uint64_t key;          /* of the stream of random numbers: seed, step, tensor, worker, direction */
+    const uint32_t *index; /* [borrow] numbers of the elements, NULL when they are 0, 1, 2 ... */
+    size_t first;          /* what is added to them to make keys of randomness */
+} ts_quantise_block;
+
+/*
+ * Quantisers: values to bytes, block by block. Scales are written and rounded by the packet layer; quantisers see
+ * them as the receiver will.
+ * Shapes: x[n], 1 <= n <= TS_BLOCK_ELEMS (or a slice, without scales or with one scale a tensor).
+ */
+typedef struct ts_quantise_stage {
+    ts_stage_info info;
+    unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
+    bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
+    bool lossless;
+    /* Bytes of n values, without scales. */
+    size_t (*bytes)(const ts_stage_args *args, size_t n);
+    /* The scales for x; max_abs is the largest |x| of the block, or of the tensor when that has one scale. NULL without. */
+    void (*scale)(const ts_quantise_block *block, const float *x, size_t n, float max_abs, float *scales);
+    /* Writes bytes() bytes; x: in the values, out what the receiver does not get: x - decoded. */
+    void (*encode)(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out);
+    /* Whether encode() can have written these bytes under these scales. */
+    bool (*valid)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n);
+    void (*decode)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x);
+    /* sum[i] += decoded(i); the same bits as decode() and an addition. */
+    void (*add)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum);
+} ts_quantise_stage;
 
 /*
  * Index packs: k strictly ascending indices below n as bytes.

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/codec/packet.h"
+#include "common/codec/selection.h"
+
+/* A packet from outside, taken apart and checked as far as that goes without decoding values. */
+typedef struct {
+    ts_packet_slice slice;
+    const uint8_t *bytes; /* without byte packs */
+    size_t len;
+    size_t k;
+    const uint8_t *values;
+    uint32_t *index; /* in the scratch; NULL when dense */
+} opened;
+
+/* Whether all value blocks are what an encoder writes. */
+static bool values_valid(const opened *o) {
+    ts_block_format format = o->slice.format;
+    size_t at = 0;
+    for (size_t done = 0; done < o->k;) {
+        size_t n = ts_block_elems(&format, o->k - done);
+        if (!ts_block_valid(&format, o->values + at, n)) return false;
+        at += ts_block_bytes(&format, n);
+        done += n;
+    }
+    return true;
+}
+
+static terse_status open_sparse(opened *o, ts_scratch *scratch) {
+    ts_packet_parts parts;
+    TS_TRY(ts_packet_split(&o->slice, o->bytes, o->len, &parts));
+    o->k = parts.k;
+    o->values = parts.values;
+    if (o->k == 0) return TERSE_OK;
+    TS_REQUIRE(values_valid(o), TERSE_ECORRUPT);
+    o->index = ts_scratch_reserve(scratch, TS_SLOT_DECODED_INDEX, o->k * sizeof *o->index);
+    TS_REQUIRE(o->index, TERSE_ENOMEM);
+    if (parts.index) return parts.index->decode(parts.indices, parts.indices_len, o->k, o->slice.n, o->index);
+    uint64_t *bitmap = ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (o->slice.n + 63) / 64 * sizeof *bitmap);
+    TS_REQUIRE(bitmap, TERSE_ENOMEM);
+    o->slice.pipeline->select->regenerate(o->slice.key, o->k, o->slice.n, bitmap, o->index);
+    return TERSE_OK;
+}
+
+static terse_status open_packet(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                                const uint8_t *packet, size_t len, opened *o) {
+    TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
+    *o = (opened){.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
+    TS_TRY(ts_packet_unwrap(&o->slice, scratch, packet, len, &o->bytes, &o->len));
+    if (o->slice.format.sparse) return open_sparse(o, scratch);
+    TS_REQUIRE(o->len == ts_blocks_bytes(&o->slice.format, o->slice.n), TERSE_ECORRUPT);
+    o->k = o->slice.n;
+    o->values = o->bytes;
+    return values_valid(o) ? TERSE_OK : TERSE_ECORRUPT;
+}
+
+/* All values of an opened packet, in order. */
+static void decode_values(const opened *o, float *x) {
+    ts_block_format format = o->slice.format;
+    size_t at = 0;
+    for (size_t done = 0; done < o->k;) {
+        size_t n = ts_block_elems(&format, o->k - done);
+        ts_block_decode(&format, o->values + at, n, x + done);
+        at += ts_block_bytes(&format, n);
+        done += n;
+    }
+}
+
+terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                       uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) {
+    opened o;
+    (void)state;
+    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
+    float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, o.k * sizeof *x);
+    TS_REQUIRE(x, TERSE_ENOMEM);
+    decode_values(&o, x);
+    *out = (ts_decoded){.dense = !o.slice.format.sparse, .count = o.k, .index = o.index, .value = x};
+    return TERSE_OK;
+}
+
+#define AHEAD 24
+
+static void scatter_add(float *sum, const uint32_t *index, const float *x, size_t k) {
+    for (size_t i = 0; i < k; i++) {
+        if (i + AHEAD < k) __builtin_prefetch(sum + index[i + AHEAD], 1);
+        sum[index[i]] += x[i];
+    }
+}
+
+terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                           uint64_t step, const uint8_t *packet, size_t len, float *accumulator) {
+    opened o;
+    (void)state;
+    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
+    if (o.slice.format.sparse) {
+        float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, o.k * sizeof *x);
+        TS_REQUIRE(x, TERSE_ENOMEM);
+        decode_values(&o, x);
+        scatter_add(accumulator, o.index, x, o.k);
+        return TERSE_OK;
+    }
+    ts_block_format format = o.slice.format;
+    size_t at = 0;
+    for (size_t done = 0; done < o.k;) {
+        size_t n = ts_block_elems(&format, o.k - done);
+        ts_block_add(&format, o.values + at, n, accumulator + done);
+        at += ts_block_bytes(&format, n);
+        done += n;
+    }
+    return TERSE_OK;
+}

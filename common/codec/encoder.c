@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Encoding one tensor's step.
+ *
+ * With a selector, begin() takes in the gradient and selects in one sweep; the slices' packets then touch the selected
+ * elements alone. Without one, begin() only looks for NaN and infinity, and each slice takes in, scales, quantises and
+ * subtracts a block at a time while it is in the cache, so that memory is read and written once.
+ */
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/base/mem.h"
+#include "common/base/random.h"
+#include "common/codec/packet.h"
+#include "common/codec/selection.h"
+
+#define CHUNK_ELEMS 4096u           /* of quantisers without scales: what fits the first-level cache */
+#define PURPOSE_VALUES 0x76616C75u  /* "valu" */
+
+struct ts_encoder {
+    ts_codec_spec spec;
+    ts_select_memory memory;
+    /* One step. */
+    ts_encode_input input;
+    ts_sweep sweep;
+    ts_stage_args select_args;
+    size_t selected;
+    float max_abs; /* of the tensor when it has one scale */
+    uint64_t key;
+};
+
+terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) {
+    TS_REQUIRE(spec->pipeline && spec->slice_elems > 0 && spec->n <= UINT32_MAX, TERSE_EINVAL);
+    ts_encoder *encoder = ts_mem_calloc(1, sizeof *encoder);
+    TS_REQUIRE(encoder, TERSE_ENOMEM);
+    encoder->spec = *spec;
+    *out = encoder;
+    return TERSE_OK;
+}
+
+void ts_encoder_destroy(ts_encoder *encoder) { ts_mem_free(encoder); }
+
+/* All memory this step can need, so that nothing fails once the residual changes. */
+static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candidates *candidates) {
+    const ts_pipeline *p = e->spec.pipeline;
+    size_t n = e->spec.n, longest = n < e->spec.slice_elems ? n : e->spec.slice_elems;
+    if (p->select) {
+        size_t room = p->select->capacity(&e->select_args, n);
+        candidates->index = ts_scratch_reserve(scratch, TS_SLOT_INDEX, room * sizeof(uint32_t));
+        candidates->bits = ts_scratch_reserve(scratch, TS_SLOT_BITS, room * sizeof(uint32_t));
+        candidates->order = ts_scratch_reserve(scratch, TS_SLOT_ORDER, room * sizeof(uint32_t));
+        candidates->capacity = room;
+        size_t most = room < longest ? room : longest;
+        void *slice = ts_scratch_reserve(scratch, TS_SLOT_SLICE_INDEX, most * sizeof(uint32_t));
+        TS_REQUIRE(candidates->index && candidates->bits && candidates->order && slice, TERSE_ENOMEM);
+        if (!p->select->sends_indices) {
+            TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (longest + 63) / 64 * sizeof(uint64_t)), TERSE_ENOMEM);
+        }
+    }
+    if (p->bytes[0] && n > 0) {
+        ts_packet_slice slice = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), 0, 0);
+        size_t inner = ts_packet_inner_bound(&slice, longest);
+        size_t swap = p->bytes[0]->bound(inner, &p->bytes_args[0]);
+        if (swap < inner) swap = inner;
+        TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_STAGED, inner), TERSE_ENOMEM);
+        TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_STAGED_SWAP, swap + TS_VARINT_MAX_BYTES), TERSE_ENOMEM);
+    }
+    return TERSE_OK;
+}
+
+static float scaled_input(const ts_sweep *s, size_t i) {
+    float g = s->gradient[i] * s->scale;
+    return s->params ? g + s->weight_decay * s->params[i] : g;
+}
+
+/* Counts what is not finite before anything is taken in: one pass over the input. */
+static void look_ahead(const ts_kernels *kernels, ts_sweep *s, size_t n) {
+    const float *x = s->gradient ? s->gradient : s->residual;
+    bool may_overflow = s->gradient && (s->params || !(s->scale >= -1.0f && s->scale <= 1.0f));
+    if (!may_overflow) {
+        s->bad_count = kernels->nonfinite(x, n, &s->bad_first);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        float g = scaled_input(s, i);
+        if ((ts_float_bits(g) & TS_ABS_MASK) < TS_INF_BITS) continue;
+        if (s->bad_count++ == 0) s->bad_first = i;
+    }
+}
+
+/* Without a selector: is the input fit, and what is left for the slices to do. */
+static void begin_dense(ts_encoder *e, const ts_kernels *kernels) {
+    ts_sweep *s = &e->sweep;
+    size_t n = e->spec.n;
+    bool refused = s->bad_count > 0 && s->policy != TS_NONFINITE_ZERO;
+    bool one_scale = e->spec.pipeline->quantise_args.whole_tensor;
+    if (refused || one_scale) {
+        size_t count = s->bad_count, first = s->bad_first;
+        if (s->gradient || one_scale) e->max_abs = ts_bits_float(kernels->sweep(s, 0, n));
+        s->gradient = NULL;
+        s->bad_count = count;
+        s->bad_first = first;
+    }
+    e->selected = n;
+}
+
+/* The tensor's largest selected value, for one scale a tensor. */
+static float selected_max(const ts_encoder *e, const ts_kernels *kernels, const ts_candidates *c) {
+    if (e->spec.pipeline->select->sends_indices) {
+        uint32_t top = 0;
+        for (size_t i = 0; i < c->count; i++) top = (c->bits[i] & TS_ABS_MASK) > top ? c->bits[i] & TS_ABS_MASK : top;
+        return ts_bits_float(top);
+    }
+    return ts_bits_float(kernels->max_abs(e->input.residual, e->spec.n));
+}
+
+static void begin_sparse(ts_encoder *e, const ts_kernels *kernels, const ts_candidates *candidates) {
+    ts_selection selection = {.kernels = kernels,
+                              .args = &e->select_args,
+                              .n = e->spec.n,
+                              .key = e->key,
+                              .origin = e->spec.origin,
+                              .sweep = &e->sweep,
+                              .memory = &e->memory,
+                              .candidates = *candidates};
+    e->spec.pipeline->select->select(&selection);
+    e->selected = selection.candidates.count;
+    if (e->spec.pipeline->quantise_args.whole_tensor) e->max_abs = selected_max(e, kernels, &selection.candidates);
+}
+
+terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encode_input *input,
+                              ts_encode_report *report) {
+    const ts_codec_spec *spec = &e->spec;
+    const ts_kernels *kernels = ts_scratch_kernels(scratch);
+    ts_candidates candidates = {0};
+    e->select_args = spec->pipeline->select_args;
+    if (spec->pipeline->select && spec->pipeline->select->takes_ratio && input->ratio > 0) {
+        e->select_args.value[0] = input->ratio < 1 ? input->ratio : 1;
+    }
+    TS_TRY(reserve(e, scratch, &candidates));
+    e->input = *input;
+    e->sweep = (ts_sweep){.gradient = input->gradient,
+                          .scale = input->gradient_scale,
+                          .residual = input->residual,
+                          .velocity = input->velocity,
+                          .momentum = input->momentum,
+                          .nesterov = input->nesterov,
+                          .params = input->params,
+                          .weight_decay = input->weight_decay,
+                          .policy = input->nonfinite};
+    e->key = ts_random_key(spec->seed, input->step, spec->tensor, spec->worker,
+                           PURPOSE_VALUES + (uint64_t)spec->direction);
+    e->selected = 0;
+    size_t left_out = 0, left_out_first = 0;
+    if (spec->n > 0) {
+        bool dense = spec->pipeline->select == NULL, skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
+        if (dense || skip) look_ahead(kernels, &e->sweep, spec->n);
+        if (skip && e->sweep.bad_count > 0) {
+            left_out = e->sweep.bad_count;
+            left_out_first = e->sweep.bad_first;
+            e->sweep.gradient = NULL;
+            e->sweep.bad_count = 0;
+            if (dense) look_ahead(kernels, &e->sweep, spec->n);
+        }
+        if (dense) begin_dense(e, kernels);
+        else begin_sparse(e, kernels, &candidates);
+    }
+    bool refused = e->sweep.bad_count > 0 && e->sweep.policy != TS_NONFINITE_ZERO;
+    if (report) {
+        report->selected = refused ? 0 : e->selected;
+        report->nonfinite_count = e->sweep.bad_count + left_out;
+        report->nonfinite_first = e->sweep.bad_count ? e->sweep.bad_first : left_out_first;
+    }
+    return refused ? TERSE_ENONFINITE : TERSE_OK;
+}
+
+/* The selected elements of one slice: candidates [low, low + count). */
+static size_t slice_range(const ts_encoder *e, const ts_scratch *scratch, uint32_t slice, size_t *low) {
+    if (!e->spec.pipeline->select->sends_indices) {
+        *low = 0;
+        return ts_packet_share(&e->spec, slice, e->selected);
+    }
+    const uint32_t *index = ts_scratch_slot_data(scratch, TS_SLOT_INDEX);
+    size_t first = ts_codec_slice_first(&e->spec, slice), end = first + ts_codec_slice_elems(&e->spec, slice);
+    size_t at[2];
+    for (int side = 0; side < 2; side++) {
+        size_t border = side ? end : first, from = 0, to = e->selected;
+        while (from < to) {
+            size_t middle = from + (to - from) / 2;
+            if (index[middle] < border) from = middle + 1;
+            else to = middle;
+        }
+        at[side] = from;
+    }
+    *low = at[0];
+    return at[1] - at[0];
+}
+
+size_t ts_encoder_bound(const ts_encoder *e, const ts_scratch *scratch, uint32_t slice) {
+    ts_packet_slice s = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), slice, e->input.step);
+    size_t low, k = e->spec.pipeline->select ? slice_range(e, scratch, slice, &low) : s.n;
+    return ts_packet_bound(&s, k);
+}
+
+/* One pass over the slice's memory, block by block. */
+static size_t write_dense(ts_encoder *e, const ts_packet_slice *slice, uint8_t *out) {
+    ts_block_format format = slice->format;
+    const ts_kernels *kernels = format.block.kernels;
+    size_t written = 0, base = format.block.first;
+    for (size_t at = 0; at < slice->n;) {
+        size_t left = slice->n - at, n = ts_block_elems(&format, left), first = slice->first + at;
+        if (format.stage->scales == 0 && n > CHUNK_ELEMS) n = CHUNK_ELEMS;
+        float max_abs = e->max_abs;
+        if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0)) {
+            max_abs = ts_bits_float(kernels->sweep(&e->sweep, first, first + n));
+        }
+        format.block.first = base + at;
+        written += ts_block_write(&format, e->input.residual + first, n, max_abs, out + written);
+        at += n;
+    }
+    return written;
+}
+
+/* Elements that far ahead are asked for while one is written; random places of a large array. */
+#define AHEAD 24
+
+static void scatter(float *to, const uint32_t *index, const float *x, size_t k) {
+    for (size_t i = 0; i < k; i++) {
+        if (i + AHEAD < k) __builtin_prefetch(to + index[i + AHEAD], 1);
+        to[index[i]] = x[i];
+    }
+}
+
+static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_packet_slice *slice, size_t low, size_t k,
+                                 uint8_t *out, size_t capacity, size_t *len) {
+    uint32_t *relative = ts_scratch_slot_data(scratch, TS_SLOT_SLICE_INDEX);
+    float *residual = e->input.residual + slice->first, *values;
+    if (slice->pipeline->select->sends_indices) {
+        const uint32_t *index = (const uint32_t *)ts_scratch_slot_data(scratch, TS_SLOT_INDEX) + low;
+        values = (float *)ts_scratch_slot_data(scratch, TS_SLOT_BITS) + low;
+        for (size_t i = 0; i < k; i++) relative[i] = index[i] - (uint32_t)slice->first;
+    } else {
+        slice->pipeline->select->regenerate(slice->key, k, slice->n, ts_scratch_slot_data(scratch, TS_SLOT_BITMAP), relative);
+        values = ts_scratch_slot_data(scratch, TS_SLOT_BITS);
+        for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]];
+    }
+    for (size_t i = 0; i < k && i < AHEAD; i++) __builtin_prefetch(residual + relative[i], 1);
+    ts_packet_slice keyed = *slice;
+    keyed.format.block.key = e->key;
+    TS_TRY(ts_packet_write_sparse(&keyed, relative, values, k, e->max_abs, out, capacity, len));
+    scatter(residual, relative, values, k);
+    if (e->input.velocity && e->input.masking) {
+        float *velocity = e->input.velocity + slice->first;
+        for (size_t i = 0; i < k; i++) velocity[relative[i]] = 0.0f;
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice, uint8_t *out, size_t capacity,
+                              size_t *len) {
+    ts_packet_slice s = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), slice, e->input.step);
+    bool sparse = e->spec.pipeline->select != NULL;
+    size_t low = 0, k = sparse ? slice_range(e, scratch, slice, &low) : s.n, written = 0;
+    TS_REQUIRE(capacity >= ts_packet_bound(&s, k), TERSE_ENOSPACE);
+    s.format.block.key = e->key;
+
+    bool wrapped = e->spec.pipeline->bytes[0] != NULL;
+    uint8_t *inner = wrapped ? ts_scratch_slot_data(scratch, TS_SLOT_STAGED) : out;
+    if (sparse) TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written));
+    else written = write_dense(e, &s, inner);
+    if (wrapped) return ts_packet_wrap(&s, scratch, inner, written, out, capacity, len);
+    *len = written;
+    return TERSE_OK;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inner loops: a plain C reference and vector variants that give the same
+ * bytes. Every kernel works on its arguments alone; arrays need no alignment.
+ *
+ * Floating point: round to nearest even, no contraction, denormals honoured on
+ * input. Sums over many elements run in TS_SUM_LANES lanes, element i in lane
+ * i % TS_SUM_LANES, lanes added pairwise (lane l with l + half, halving).
+ */
+#ifndef TS_CODEC_KERNELS_H
+#define TS_CODEC_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/cpu.h"
+#include "common/codec/codec.h"
+
+#define TS_SUM_LANES 16
+#define TS_ABS_MASK 0x7FFFFFFFu
+#define TS_INF_BITS 0x7F800000u
+#define TS_MIN_NORMAL_BITS 0x00800000u
+
+/* Accumulation as codec.h defines it for one tensor; `gradient` NULL reads the residual alone and writes nothing. */
+typedef struct {
+    const float *gradient; /* [borrow] n */
+    float scale;
+    float *residual; /* [borrow] n */
+    float *velocity; /* [borrow] n or NULL */
+    float momentum;
+    bool nesterov;
+    const float *params; /* [borrow] n or NULL */
+    float weight_decay;
+    ts_nonfinite policy;
+    size_t bad_count; /* elements that were not finite */
+    size_t bad_first;
+} ts_sweep;
+
+/* Elements that may be selected: ascending index, value bits beside it. */
+typedef struct {
+    uint32_t *index;    /* [borrow] capacity */
+    uint32_t *bits;     /* [borrow] capacity: the float's bits, sign included */
+    uint32_t *order;    /* [borrow] capacity: work space for ties */
+    size_t count, capacity;
+    uint32_t floor;     /* |value| bits at or above it are taken */
+} ts_candidates;
+
+/* Room that a select kernel wants to have left before it takes another group. */
+#define TS_SELECT_GROUP 64
+
+typedef struct ts_kernels {
+    ts_simd level;
+    /* sum[i] += x[i]: the bare sweep, the yardstick of all speeds. */
+    void (*add)(float *sum, const float *x, size_t n);
+    /* out[i] = a[i] - b[i]; out may be a or b. */
+    void (*sub)(float *out, const float *a, const float *b, size_t n);
+    /* x[i] *= factor. */
+    void (*scale)(float *x, float factor, size_t n);
+    /* params[i] -= rate * gradient[i]. */
+    void (*descend)(float *params, const float *gradient, float rate, size_t n);
+    /* sum of x[i]^2 and of |x[i]| in double, by lanes. */
+    double (*sum_squares)(const float *x, size_t n);
+    double (*sum_abs)(const float *x, size_t n);
+    /* How many x[i] are NaN or infinite, and where the first one is. */
+    size_t (*nonfinite)(const float *x, size_t n, size_t *first);
+    /* Bits of the largest |x[i]|; 0 when n is 0. NaN counts above infinity. */
+    uint32_t (*max_abs)(const float *x, size_t n);
+    /* The smallest and largest value; n > 0, all finite, -0 counts as +0. */
+    void (*min_max)(const float *x, size_t n, float *low, float *high);
+    /* Accumulates elements first ... end - 1 whose input is finite; overflow saturates. Returns bits of max |residual|. */
+    uint32_t (*sweep)(ts_sweep *sweep, size_t first, size_t end);
+    /*
+     * Accumulates (when there is a gradient) and appends candidates, from `first` on until `end` or until less than
+     * TS_SELECT_GROUP room is left. Elements that are not finite are counted and treated by the policy.
+     * Returns the first element that was not taken in.
+     */
+    size_t (*select)(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
+    /*
+     * The same for elements [first, half) with candidates[0] and [half + first, 2 half) with candidates[1], side by side:
+     * memory serves two places at once faster than one. Returns where both stopped, counted from the start of the first.
+     */
+    size_t (*select_pair)(ts_sweep *sweep, size_t first, size_t half, ts_candidates candidates[2]);
+    /* Quantisers, see the files of the stages; x: in values, out remainders. */
+    void (*fp16_encode)(float *x, size_t n, uint8_t *out);
+    void (*fp16_decode)(const uint8_t *in, size_t n, float *x);
+    void (*fp16_add)(const uint8_t *in, size_t n, float *sum);
+    void (*int8_encode)(float scale, float *x, size_t n, uint8_t *out);
+    void (*int8_decode)(float scale, const uint8_t *in, size_t n, float *x);
+    void (*int8_add)(float scale, const uint8_t *in, size_t n, float *sum);
+} ts_kernels;
+
+/* Kernels of that level, or of the next lower one that was built. Thread: any. */
+const ts_kernels *ts_kernels_get(ts_simd level);
+
+/* Element by element, every case: the reference that vector kernels call for tails and for values that are not finite. */
+uint32_t ts_sweep_scalar(ts_sweep *sweep, size_t first, size_t end);
+size_t ts_select_scalar(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
+
+extern const ts_kernels ts_kernels_scalar;
+#if defined(__x86_64__)
+extern const ts_kernels ts_kernels_avx2; /* only for CPUs that have it, as all of these */
+extern const ts_kernels ts_kernels_avx512;
+#endif
+
+static inline uint32_t ts_float_bits(float x) {
+    union { float f; uint32_t u; } both = {.f = x};
+    return both.u;
+}
+static inline float ts_bits_float(uint32_t bits) {
+    union { uint32_t u; float f; } both = {.u = bits};
+    return both.f;
+}
+/* Below the smallest normal number: +0. */
+static inline float ts_flush(float x) {
+    return (ts_float_bits(x) & TS_ABS_MASK) < TS_MIN_NORMAL_BITS ? 0.0f : x;
+}
+/* Round to nearest even for |x| < 2^22, without the C library. */
+static inline float ts_round(float x) {
+    return (x + 12582912.0f) - 12582912.0f;
+}
+/* IEEE half precision, round to nearest even; |x| above 65504 gives 65504. */
+uint16_t ts_half_from_float(float x);
+float ts_half_to_float(uint16_t half);
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AVX2: eight floats a step, 32 a group in the sweeps. Tails and groups with NaN or infinity go to the reference. */
+#include <immintrin.h>
+
+#include "common/codec/kernels.h"
+#include "common/codec/quantise_kernels.h"
+
+#define GROUP 32
+#define INLINE static inline __attribute__((always_inline))
+
+typedef enum { SCAN, PLAIN, GENERAL } sweep_kind;
+typedef struct { __m256 r, u; } swept;
+
+INLINE __m256i abs_bits(__m256 x) {
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TS_ABS_MASK));
+}
+
+INLINE __m256 flush(__m256 x) {
+    __m256i normal = _mm256_cmpgt_epi32(abs_bits(x), _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1));
+    return _mm256_and_ps(x, _mm256_castsi256_ps(normal));
+}
+
+INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
+    swept out = {_mm256_loadu_ps(s->residual + i), _mm256_setzero_ps()};
+    if (kind == SCAN) return out;
+    __m256 v = _mm256_loadu_ps(s->gradient + i);
+    if (kind == GENERAL) {
+        v = _mm256_mul_ps(v, _mm256_set1_ps(s->scale));
+        if (s->params) {
+            __m256 decay = _mm256_mul_ps(_mm256_set1_ps(s->weight_decay), _mm256_loadu_ps(s->params + i));
+            v = _mm256_add_ps(v, decay);
+        }
+        if (s->velocity) {
+            __m256 momentum = _mm256_set1_ps(s->momentum);
+            out.u = flush(_mm256_add_ps(_mm256_mul_ps(momentum, _mm256_loadu_ps(s->velocity + i)), v));
+            v = s->nesterov ? _mm256_add_ps(v, _mm256_mul_ps(momentum, out.u)) : out.u;
+        }
+    }
+    out.r = flush(_mm256_add_ps(out.r, v));
+    return out;
+}
+
+INLINE void keep(const ts_sweep *s, size_t i, swept x, sweep_kind kind) {
+    if (kind == SCAN) return;
+    _mm256_storeu_ps(s->residual + i, x.r);
+    if (kind == GENERAL && s->velocity) _mm256_storeu_ps(s->velocity + i, x.u);
+}
+
+INLINE int any(__m256i mask) { return !_mm256_testz_si256(mask, mask); }
+
+INLINE __m256i max4(const __m256i *a) {
+    return _mm256_max_epi32(_mm256_max_epi32(a[0], a[1]), _mm256_max_epi32(a[2], a[3]));
+}
+
+INLINE uint32_t max_lane(__m256i top) {
+    uint32_t lane[8], most = 0;
+    _mm256_storeu_si256((__m256i *)(void *)lane, top);
+    for (int i = 0; i < 8; i++) most = lane[i] > most ? lane[i] : most;
+    return most;
+}
+
+/* One group; max |residual| goes into *top, or as bits into *most. */
+INLINE void sweep_group(ts_sweep *s, const ts_sweep *view, size_t i, __m256i *top, uint32_t *most, sweep_kind kind) {
+    swept x[4];
+    __m256i a[4];
+    for (size_t j = 0; j < 4; j++) {
+        x[j] = evaluate(view, i + 8 * j, kind);
+        a[j] = abs_bits(x[j].r);
+    }
+    __m256i group = max4(a);
+    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, _mm256_set1_epi32((int)TS_INF_BITS - 1))), 0)) {
+        uint32_t bits = ts_sweep_scalar(s, i, i + GROUP);
+        *most = bits > *most ? bits : *most;
+        return;
+    }
+    *top = _mm256_max_epi32(*top, group);
+    for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], kind);
+}
+
+INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind) {
+    const ts_sweep view = *s; /* vector stores may alias anything but this */
+    __m256i top = _mm256_setzero_si256();
+    uint32_t most = 0;
+    size_t half = (end - first) / 2 / GROUP * GROUP, i = first;
+    for (; i < first + half; i += GROUP) {
+        sweep_group(s, &view, i, &top, &most, kind);
+        sweep_group(s, &view, half + i, &top, &most, kind);
+    }
+    uint32_t bits = ts_sweep_scalar(s, first + 2 * half, end);
+    most = bits > most ? bits : most;
+    bits = max_lane(top);
+    return bits > most ? bits : most;
+}
+
+INLINE void append(ts_candidates *c, size_t i, const __m256i *hit, const float *residual) {
+    uint32_t mask = 0;
+    for (int j = 0; j < 4; j++) {
+        mask |= (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(hit[j])) << (8 * j);
+    }
+    size_t count = c->count;
+    for (; mask; mask &= mask - 1) {
+        size_t at = i + (size_t)__builtin_ctz(mask);
+        c->index[count] = (uint32_t)at;
+        c->bits[count++] = ts_float_bits(residual[at]);
+    }
+    c->count = count;
+}
+
+/* Takes in one group; false, with nothing changed, when the candidates' room is short. */
+INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below, sweep_kind kind) {
+    swept x[4];
+    __m256i a[4];
+    for (size_t j = 0; j < 4; j++) {
+        x[j] = evaluate(view, i + 8 * j, kind);
+        a[j] = abs_bits(x[j].r);
+    }
+    __m256i group = max4(a);
+    if (__builtin_expect(!any(_mm256_cmpgt_epi32(group, below)), 1)) {
+        for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], kind);
+        return true;
+    }
+    if (c->count + TS_SELECT_GROUP > c->capacity) return false;
+    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, _mm256_set1_epi32((int)TS_INF_BITS - 1))), 0)) {
+        (void)ts_select_scalar(s, i, i + GROUP, c);
+        return true;
+    }
+    for (size_t j = 0; j < 4; j++) {
+        keep(view, i + 8 * j, x[j], kind);
+        a[j] = _mm256_cmpgt_epi32(a[j], below);
+    }
+    append(c, i, a, view->residual);
+    return true;
+}
+
+INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *c, sweep_kind kind) {
+    const ts_sweep view = *s;
+    const __m256i below = _mm256_set1_epi32((int)c->floor - 1);
+    size_t i = first;
+    for (; i + GROUP <= end; i += GROUP) {
+        if (!select_group(s, &view, i, c, below, kind)) return i;
+    }
+    if (c->count + TS_SELECT_GROUP > c->capacity) return i;
+    return ts_select_scalar(s, i, end, c);
+}
+
+INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
+    const ts_sweep view = *s;
+    const __m256i below0 = _mm256_set1_epi32((int)c[0].floor - 1), below1 = _mm256_set1_epi32((int)c[1].floor - 1);
+    size_t i = first;
+    for (; i + GROUP <= half; i += GROUP) {
+        if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
+        (void)select_group(s, &view, i, &c[0], below0, kind);
+        (void)select_group(s, &view, half + i, &c[1], below1, kind);
+    }
+    return ts_kernels_scalar.select_pair(s, i, half, c);
+}
+
+static bool is_plain(const ts_sweep *s) { return !s->velocity && !s->params && s->scale == 1.0f; }
+
+static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
+    if (!s->gradient) return sweep_body(s, first, end, SCAN);
+    return is_plain(s) ? sweep_body(s, first, end, PLAIN) : sweep_body(s, first, end, GENERAL);
+}
+
+static size_t sweep_select(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
+    if (!s->gradient) return select_body(s, first, end, c, SCAN);
+    return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
+}
+
+static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
+    if (!s->gradient) return pair_body(s, first, half, c, SCAN);
+    return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
+}
+
+static void add(float *sum, const float *x, size_t n) {
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        for (size_t j = i; j < i + GROUP; j += 8) {
+            _mm256_storeu_ps(sum + j, _mm256_add_ps(_mm256_loadu_ps(sum + j), _mm256_loadu_ps(x + j)));
+        }
+    }
+    ts_kernels_scalar.add(sum + i, x + i, n - i);
+}
+
+static void sub(float *out, const float *a, const float *b, size_t n) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(out + i, _mm256_sub_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    }
+    ts_kernels_scalar.sub(out + i, a + i, b + i, n - i);
+}
+
+static void scale(float *x, float factor, size_t n) {
+    const __m256 f = _mm256_set1_ps(factor);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), f));
+    ts_kernels_scalar.scale(x + i, factor, n - i);
+}
+
+static void descend(float *params, const float *gradient, float rate, size_t n) {
+    const __m256 r = _mm256_set1_ps(rate);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 change = _mm256_mul_ps(r, _mm256_loadu_ps(gradient + i));
+        _mm256_storeu_ps(params + i, _mm256_sub_ps(_mm256_loadu_ps(params + i), change));
+    }
+    ts_kernels_scalar.descend(params + i, gradient + i, rate, n - i);
+}
+
+/* Lanes as kernels.h defines them: register j holds lanes 4j … 4j + 3, so whole groups keep i % TS_SUM_LANES. */
+INLINE double sum_lanes(const float *x, size_t n, bool squares) {
+    __m256d lane[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
+    const __m256d positive = _mm256_castsi256_pd(_mm256_set1_epi64x(INT64_MAX));
+    size_t i = 0;
+    for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
+        for (size_t j = 0; j < 4; j++) {
+            __m256d v = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * j));
+            v = squares ? _mm256_mul_pd(v, v) : _mm256_and_pd(v, positive);
+            lane[j] = _mm256_add_pd(lane[j], v);
+        }
+    }
+    double sums[TS_SUM_LANES];
+    for (size_t j = 0; j < 4; j++) _mm256_storeu_pd(sums + 4 * j, lane[j]);
+    for (size_t j = 0; i + j < n; j++) {
+        double v = (double)x[i + j];
+        sums[j] += squares ? v * v : (v < 0 ? -v : v);
+    }
+    for (size_t half = TS_SUM_LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) sums[l] += sums[l + half];
+    }
+    return sums[0];
+}
+
+static double sum_squares(const float *x, size_t n) { return sum_lanes(x, n, true); }
+static double sum_abs(const float *x, size_t n) { return sum_lanes(x, n, false); }
+
+/* Four places at once: memory serves them faster than one. Counting is left to the reference, in the rare case. */
+INLINE bool all_finite(const float *x, size_t quarter) {
+    __m256i top[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (size_t i = 0; i < quarter; i += 16) {
+        for (size_t j = 0; j < 4; j++) {
+            const float *at = x + j * quarter + i;
+            __m256i a = _mm256_max_epi32(abs_bits(_mm256_loadu_ps(at)), abs_bits(_mm256_loadu_ps(at + 8)));
+            top[j] = _mm256_max_epi32(top[j], a);
+        }
+    }
+    return !any(_mm256_cmpgt_epi32(max4(top), _mm256_set1_epi32((int)TS_INF_BITS - 1)));
+}
+
+static size_t nonfinite(const float *x, size_t n, size_t *first) {
+    size_t quarter = n / 4 / 16 * 16;
+    if (all_finite(x, quarter)) {
+        size_t at = 0, found = ts_kernels_scalar.nonfinite(x + 4 * quarter, n - 4 * quarter, &at);
+        if (found > 0) *first = 4 * quarter + at;
+        return found;
+    }
+    return ts_kernels_scalar.nonfinite(x, n, first);
+}
+
+static uint32_t max_abs(const float *x, size_t n) {
+    __m256i top[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        for (size_t j = 0; j < 4; j++) top[j] = _mm256_max_epi32(top[j], abs_bits(_mm256_loadu_ps(x + i + 8 * j)));
+    }
+    uint32_t most = max_lane(max4(top)), tail = ts_kernels_scalar.max_abs(x + i, n - i);
+    return tail > most ? tail : most;
+}
+
+static void min_max(const float *x, size_t n, float *low, float *high) {
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 least = _mm256_set1_ps(x[0] + 0.0f), most = least;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_add_ps(_mm256_loadu_ps(x + i), zero);
+        least = _mm256_min_ps(least, v);
+        most = _mm256_max_ps(most, v);
+    }
+    float ends[18];
+    _mm256_storeu_ps(ends, least);
+    _mm256_storeu_ps(ends + 8, most);
+    float tail_low = ends[0], tail_high = ends[8];
+    if (i < n) ts_kernels_scalar.min_max(x + i, n - i, &tail_low, &tail_high);
+    ends[16] = tail_low;
+    ends[17] = tail_high;
+    ts_kernels_scalar.min_max(ends, 18, low, high);
+}
+
+const ts_kernels ts_kernels_avx2 = {
+    .level = TS_SIMD_AVX2,
+    .add = add,
+    .sub = sub,
+    .scale = scale,
+    .descend = descend,
+    .sum_squares = sum_squares,
+    .sum_abs = sum_abs,
+    .nonfinite = nonfinite,
+    .max_abs = max_abs,
+    .min_max = min_max,
+    .sweep = sweep,
+    .select = sweep_select,
+    .select_pair = select_pair,
+    .fp16_encode = ts_fp16_encode_avx2,
+    .fp16_decode = ts_fp16_decode_avx2,
+    .fp16_add = ts_fp16_add_avx2,
+    .int8_encode = ts_int8_encode_avx2,
+    .int8_decode = ts_int8_decode_avx2,
+    .int8_add = ts_int8_add_avx2,
+};

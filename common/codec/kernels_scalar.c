@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reference: what every vector kernel must reproduce, bit for bit. */
+#include <float.h>
+
+#include "common/codec/kernels.h"
+#include "common/codec/quantise_kernels.h"
+
+static bool is_finite(float x) { return (ts_float_bits(x) & TS_ABS_MASK) < TS_INF_BITS; }
+
+/* Sums of finite numbers that overflow stay the largest number of their sign. */
+static float saturate(float x) { return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x; }
+
+static void count_bad(ts_sweep *s, size_t i) {
+    if (s->bad_count++ == 0) s->bad_first = i;
+}
+
+/*
+ * Takes in element i. Returns whether it may be selected; *result is its residual.
+ * The residual itself is finite unless the caller's own memory holds nonsense (parameters that diverged, say).
+ */
+static bool take_in(ts_sweep *s, size_t i, float *result) {
+    float e = s->residual[i], g = 0.0f;
+    bool bad = !is_finite(e);
+    if (s->gradient) {
+        g = s->gradient[i] * s->scale;
+        if (s->params) g = g + s->weight_decay * s->params[i];
+        bad = bad || !is_finite(g);
+    }
+    if (bad) {
+        count_bad(s, i);
+        if (s->policy != TS_NONFINITE_ZERO) return false;
+        if (!is_finite(e)) e = 0.0f;
+        if (!is_finite(g)) g = 0.0f;
+        s->residual[i] = e;
+    }
+    if (!s->gradient) {
+        *result = e;
+        return true;
+    }
+    float v = g;
+    if (s->velocity) {
+        float u = ts_flush(saturate(s->momentum * s->velocity[i] + g));
+        s->velocity[i] = u;
+        v = s->nesterov ? saturate(g + s->momentum * u) : u;
+    }
+    *result = s->residual[i] = ts_flush(saturate(e + v));
+    return true;
+}
+
+uint32_t ts_sweep_scalar(ts_sweep *s, size_t first, size_t end) {
+    uint32_t top = 0;
+    for (size_t i = first; i < end; i++) {
+        float r;
+        if (!take_in(s, i, &r)) continue;
+        uint32_t bits = ts_float_bits(r) & TS_ABS_MASK;
+        if (bits > top) top = bits;
+    }
+    return top;
+}
+
+size_t ts_select_scalar(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
+    for (size_t i = first; i < end; i++) {
+        if (c->count == c->capacity) return i;
+        float r;
+        if (!take_in(s, i, &r)) continue;
+        uint32_t bits = ts_float_bits(r);
+        if ((bits & TS_ABS_MASK) < c->floor) continue;
+        c->index[c->count] = (uint32_t)i;
+        c->bits[c->count++] = bits;
+    }
+    return end;
+}
+
+static size_t select_reference(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
+    if (c->count + TS_SELECT_GROUP > c->capacity) return first;
+    return ts_select_scalar(s, first, end, c);
+}
+
+static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
+    for (size_t i = first; i < half; i++) {
+        if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
+        (void)ts_select_scalar(s, i, i + 1, &c[0]);
+        (void)ts_select_scalar(s, half + i, half + i + 1, &c[1]);
+    }
+    return half;
+}
+
+static void add(float *sum, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
+static void sub(float *out, const float *a, const float *b, size_t n) {
+    for (size_t i = 0; i < n; i++) out[i] = a[i] - b[i];
+}
+
+static void scale(float *x, float factor, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static void descend(float *params, const float *gradient, float rate, size_t n) {
+    for (size_t i = 0; i < n; i++) params[i] -= rate * gradient[i];
+}
+
+static double fold_lanes(double *lane) {
+    for (size_t half = TS_SUM_LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+static double sum_squares(const float *x, size_t n) {
+    double lane[TS_SUM_LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % TS_SUM_LANES] += (double)x[i] * (double)x[i];
+    return fold_lanes(lane);
+}
+
+static double sum_abs(const float *x, size_t n) {
+    double lane[TS_SUM_LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % TS_SUM_LANES] += (double)ts_bits_float(ts_float_bits(x[i]) & TS_ABS_MASK);
+    return fold_lanes(lane);
+}
+
+static size_t nonfinite(const float *x, size_t n, size_t *first) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (is_finite(x[i])) continue;
+        if (count++ == 0) *first = i;
+    }
+    return count;
+}
+
+static uint32_t max_abs(const float *x, size_t n) {
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = ts_float_bits(x[i]) & TS_ABS_MASK;
+        if (bits > top) top = bits;
+    }
+    return top;
+}
+
+static void min_max(const float *x, size_t n, float *low, float *high) {
+    float least = x[0] + 0.0f, most = x[0] + 0.0f;
+    for (size_t i = 1; i < n; i++) {
+        float v = x[i] + 0.0f;
+        if (v < least) least = v;
+        if (v > most) most = v;
+    }
+    *low = least;
+    *high = most;
+}
+
+const ts_kernels ts_kernels_scalar = {
+    .level = TS_SIMD_SCALAR,
+    .add = add,
+    .sub = sub,
+    .scale = scale,
+    .descend = descend,
+    .sum_squares = sum_squares,
+    .sum_abs = sum_abs,
+    .nonfinite = nonfinite,
+    .max_abs = max_abs,
+    .min_max = min_max,
+    .sweep = ts_sweep_scalar,
+    .select = select_reference,
+    .select_pair = select_pair,
+    .fp16_encode = ts_fp16_encode_scalar,
+    .fp16_decode = ts_fp16_decode_scalar,
+    .fp16_add = ts_fp16_add_scalar,
+    .int8_encode = ts_int8_encode_scalar,
+    .int8_decode = ts_int8_decode_scalar,
+    .int8_add = ts_int8_add_scalar,
+};

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/codec/pipeline.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/codec/registry.h"
+
+#define NUMBER_DIGITS 15 /* decimal digits that a double holds exactly */
+#define NUMBER_SCALE 22  /* powers of ten that it holds exactly */
+#define LIST_CHARS 512
+
+/* A piece of the text. */
+typedef struct {
+    const char *at;
+    size_t len;
+} span;
+
+/* The text under way: what was read so far, and where sentences go. */
+typedef struct {
+    const char *text;
+    ts_error *error;
+    ts_pipeline out;
+    const ts_stage_entry *last;
+    unsigned bytes_stages;
+    size_t chars; /* of out.text */
+} parser;
+
+static bool blank(char c) { return c == ' ' || c == '\t'; }
+
+static span trim(span s) {
+    while (s.len > 0 && blank(s.at[0])) s = (span){s.at + 1, s.len - 1};
+    while (s.len > 0 && blank(s.at[s.len - 1])) s.len--;
+    return s;
+}
+
+/* Cuts off what stands before `mark`; the rest stays in *s. */
+static span cut(span *s, char mark) {
+    const char *found = memchr(s->at, mark, s->len);
+    span head = {s->at, found ? (size_t)(found - s->at) : s->len};
+    *s = found ? (span){found + 1, s->len - head.len - 1} : (span){s->at + s->len, 0};
+    return head;
+}
+
+#define REFUSE(p, ...) refuse((p), __VA_ARGS__)
+TERSE_PRINTF(2, 3) static terse_status refuse(parser *p, const char *format, ...) {
+    char sentence[TS_ERROR_CHARS - 160];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    return ts_error_set(p->error, TERSE_EINVAL, "pipeline `%.100s`: %s", p->text, sentence);
+}
+
+/*
+ * A decimal number: [+]digits[.digits][e[+-]digits], at most 15 significant digits, powers of ten within 10^±22. Such a
+ * number and its power of ten are exact doubles, so one division gives the nearest double in any locale.
+ */
+static bool read_number(span s, double *value) {
+    static const double power[NUMBER_SCALE + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    uint64_t mantissa = 0;
+    int digits = 0, exponent = 0, given = 0;
+    bool point = false;
+    size_t i = s.len > 0 && s.at[0] == '+' ? 1 : 0;
+    for (; i < s.len && (s.at[i] == '.' || (s.at[i] >= '0' && s.at[i] <= '9')); i++) {
+        if (s.at[i] == '.') {
+            if (point) return false;
+            point = true;
+            continue;
+        }
+        given++;
+        if (mantissa > 0 || s.at[i] != '0') digits++;
+        if (digits > NUMBER_DIGITS) return false;
+        mantissa = mantissa * 10 + (uint64_t)(s.at[i] - '0');
+        exponent -= point;
+    }
+    if (given == 0 || given > 100) return false;
+    if (i < s.len) {
+        if (s.at[i] != 'e' && s.at[i] != 'E') return false;
+        bool negative = ++i < s.len && s.at[i] == '-';
+        if (i < s.len && (s.at[i] == '-' || s.at[i] == '+')) i++;
+        int scale = 0;
+        if (i == s.len) return false;
+        for (; i < s.len; i++) {
+            if (s.at[i] < '0' || s.at[i] > '9' || scale > 100) return false;
+            scale = scale * 10 + (s.at[i] - '0');
+        }
+        exponent += negative ? -scale : scale;
+    }
+    for (; mantissa > 0 && exponent < 0 && mantissa % 10 == 0; exponent++) mantissa /= 10;
+    if (mantissa == 0) exponent = 0;
+    if (exponent < -NUMBER_SCALE || exponent > NUMBER_SCALE) return false;
+    *value = exponent < 0 ? (double)mantissa / power[-exponent] : (double)mantissa * power[exponent];
+    return true;
+}
+
+/* The shortest decimal that reads back as `value`; a point in any locale. */
+static void write_number(double value, char *out, size_t capacity) {
+    for (int precision = 1; precision <= 17; precision++) {
+        double back;
+        (void)snprintf(out, capacity, "%.*g", precision, value);
+        for (char *c = out; *c; c++) {
+            if (*c == ',') *c = '.';
+        }
+        if (read_number((span){out, strlen(out)}, &back) && back == value) return;
+    }
+}
+
+/* The names of a kind, or of all stages, with commas. */
+static void list_stages(int kind, char *out, size_t capacity) {
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < ts_registry_count(); i++) {
+        const ts_stage_entry *entry = ts_registry_entry(i);
+        if (kind >= 0 && (int)entry->kind != kind) continue;
+        int put = snprintf(out + at, capacity - at, "%s%s", at ? ", " : "", entry->info->name);
+        if (put < 0 || (size_t)put >= capacity - at) return;
+        at += (size_t)put;
+    }
+}
+
+/* What an argument may be, as "0 < R <= 1". */
+static void describe_range(const ts_stage_info *info, unsigned i, char *out, size_t capacity) {
+    char low[32], high[32], letter = info->args[0] == '[' ? 'N' : info->args[2 * i];
+    write_number(info->low[i], low, sizeof low);
+    write_number(info->high[i], high, sizeof high);
+    (void)snprintf(out, capacity, "%s %s %c <= %s%s", low, info->low_open[i] ? "<" : "<=", letter, high,
+                   info->integral[i] ? ", a whole number" : "");
+}
+
+static const char *usage(const ts_stage_info *info, char *out, size_t capacity) {
+    (void)snprintf(out, capacity, "%s%s%s", info->name, info->args[0] ? ":" : "", info->args);
+    return out;
+}
+
+static terse_status read_args(parser *p, const ts_stage_info *info, span rest, bool any, ts_stage_args *args) {
+    char form[64], range[96];
+    while (any) {
+        const char *mark = memchr(rest.at, ':', rest.len);
+        span word = trim(cut(&rest, ':'));
+        int shown = (int)(word.len > 40 ? 40 : word.len);
+        any = mark != NULL;
+        if (info->allows_tensor && word.len == 6 && memcmp(word.at, "tensor", 6) == 0 && !args->whole_tensor) {
+            args->whole_tensor = true;
+            continue;
+        }
+        unsigned i = args->count;
+        if (i == info->max_args) {
+            if (info->max_args == 0) {
+                return REFUSE(p, "stage `%s` takes no %s `%.*s`%s", info->name,
+                              info->allows_tensor ? "other argument than `tensor`, not" : "argument, found", shown,
+                              word.at, info->allows_tensor ? "" : "; write it without a colon");
+            }
+            return REFUSE(p, "stage `%s` has too many arguments; the form is `%s`", info->name,
+                          usage(info, form, sizeof form));
+        }
+        double value;
+        describe_range(info, i, range, sizeof range);
+        if (!read_number(word, &value)) {
+            return REFUSE(p, "stage `%s`: `%.*s` is not a number that is allowed here; the form is `%s` with %s",
+                          info->name, shown, word.at, usage(info, form, sizeof form), range);
+        }
+        bool below = info->low_open[i] ? value <= info->low[i] : value < info->low[i];
+        bool whole = value == (double)(int64_t)value;
+        if (below || value > info->high[i] || (info->integral[i] && !whole)) {
+            return REFUSE(p, "stage `%s`: %.*s is out of range; allowed is %s", info->name, shown, word.at, range);
+        }
+        args->value[args->count++] = value;
+    }
+    if (args->count < info->min_args) {
+        describe_range(info, args->count, range, sizeof range);
+        return REFUSE(p, "stage `%s` needs an argument: `%s` with %s", info->name, usage(info, form, sizeof form), range);
+    }
+    return TERSE_OK;
+}
+
+/* Appends the canonical spelling of a stage. */
+static terse_status spell(parser *p, const ts_stage_info *info, const ts_stage_args *args) {
+    char piece[TS_PIPELINE_CHARS];
+    size_t at = (size_t)snprintf(piece, sizeof piece, "%s%s", p->chars ? " | " : "", info->name);
+    for (unsigned i = 0; i < args->count; i++) {
+        char number[32];
+        write_number(args->value[i], number, sizeof number);
+        at += (size_t)snprintf(piece + at, sizeof piece - at, ":%s", number);
+    }
+    if (args->whole_tensor) at += (size_t)snprintf(piece + at, sizeof piece - at, ":tensor");
+    if (p->chars + at >= sizeof p->out.text) {
+        return REFUSE(p, "it is longer than the %d characters that are allowed", TS_PIPELINE_CHARS - 1);
+    }
+    memcpy(p->out.text + p->chars, piece, at + 1);
+    p->chars += at;
+    return TERSE_OK;
+}
+
+/* Puts a stage where it belongs, when the order allows it there. */
+static terse_status place(parser *p, const ts_stage_entry *entry, const ts_stage_args *args) {
+    static const char order[] = "transform | select | quantise | index pack | byte packs";
+    if (p->last && entry->kind < p->last->kind) {
+        return REFUSE(p, "stage `%s` (%s) cannot follow `%s` (%s); the order is %s", entry->info->name,
+                      ts_stage_kind_name(entry->kind), p->last->info->name, ts_stage_kind_name(p->last->kind), order);
+    }
+    bool again = p->last && entry->kind == p->last->kind;
+    if (again && entry->kind != TS_STAGE_BYTES) {
+        return REFUSE(p, "stages `%s` and `%s` are both of kind %s; allowed is one", p->last->info->name,
+                      entry->info->name, ts_stage_kind_name(entry->kind));
+    }
+    if (again && entry->info == p->last->info) {
+        return REFUSE(p, "byte pack `%s` stands there twice; allowed is once", entry->info->name);
+    }
+    switch (entry->kind) {
+    case TS_STAGE_TRANSFORM: p->out.transform = entry->stage.transform; p->out.transform_args = *args; break;
+    case TS_STAGE_SELECT: p->out.select = entry->stage.select; p->out.select_args = *args; break;
+    case TS_STAGE_QUANTISE: p->out.quantise = entry->stage.quantise; p->out.quantise_args = *args; break;
+    case TS_STAGE_INDEX: p->out.index = entry->stage.index; break;
+    case TS_STAGE_BYTES:
+        if (p->bytes_stages == TS_PIPELINE_BYTE_STAGES) {
+            return REFUSE(p, "byte pack `%s` is one too many; allowed are %d", entry->info->name, TS_PIPELINE_BYTE_STAGES);
+        }
+        p->out.bytes[p->bytes_stages] = entry->stage.bytes;
+        p->out.bytes_args[p->bytes_stages++] = *args;
+        break;
+    case TS_STAGE_KINDS: break;
+    }
+    p->last = entry;
+    return TERSE_OK;
+}
+
+static terse_status read_stage(parser *p, span text, bool alone) {
+    span rest = trim(text);
+    bool args_given = memchr(rest.at, ':', rest.len) != NULL;
+    span name = trim(cut(&rest, ':'));
+    if (name.len == 0) {
+        return alone ? REFUSE(p, "it is empty; write `dense` to send everything as it is")
+                     : REFUSE(p, "a stage is missing before or after `|`");
+    }
+    const ts_stage_entry *entry = ts_registry_find(name.at, name.len);
+    if (!entry && name.len == 5 && memcmp(name.at, "dense", 5) == 0) entry = ts_registry_find("fp32", 4);
+    if (!entry) {
+        char list[LIST_CHARS];
+        list_stages(-1, list, sizeof list);
+        return REFUSE(p, "there is no stage `%.*s`; there are dense, %s", (int)(name.len > 40 ? 40 : name.len), name.at,
+                      list);
+    }
+    ts_stage_args args = {0};
+    TS_TRY(read_args(p, entry->info, rest, args_given, &args));
+    return place(p, entry, &args);
+}
+
+/* What depends on more than one stage, and what is filled in when not named. */
+static terse_status complete(parser *p) {
+    ts_pipeline *out = &p->out;
+    if (out->index && !out->select) {
+        char list[LIST_CHARS];
+        list_stages(TS_STAGE_SELECT, list, sizeof list);
+        return REFUSE(p, "index pack `%s` has no indices to pack without a selector before it (%s)", out->index->info.name,
+                      list);
+    }
+    if (out->index && !out->select->sends_indices) {
+        return REFUSE(p, "index pack `%s` has nothing to pack: `%s` sends no indices; leave it out", out->index->info.name,
+                      out->select->info.name);
+    }
+    if (out->select && out->select->sends_indices && !out->index) out->index = &ts_index_best;
+    if (!out->quantise) out->quantise = ts_registry_find("fp32", 4)->stage.quantise;
+
+    static const ts_stage_args none = {0};
+    if (out->transform) TS_TRY(spell(p, &out->transform->info, &out->transform_args));
+    if (out->select) TS_TRY(spell(p, &out->select->info, &out->select_args));
+    TS_TRY(spell(p, &out->quantise->info, &out->quantise_args));
+    if (out->index) TS_TRY(spell(p, &out->index->info, &none));
+    for (int i = 0; i < TS_PIPELINE_BYTE_STAGES; i++) {
+        if (out->bytes[i]) TS_TRY(spell(p, &out->bytes[i]->info, &out->bytes_args[i]));
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_pipeline_parse(const char *text, ts_pipeline *out, ts_error *error) {
+    parser p = {.text = text, .error = error};
+    span rest = {text, strlen(text)};
+    bool alone = memchr(text, '|', rest.len) == NULL;
+    for (bool more = true; more;) {
+        more = memchr(rest.at, '|', rest.len) != NULL;
+        TS_TRY(read_stage(&p, cut(&rest, '|'), alone));
+    }
+    TS_TRY(complete(&p));
+    *out = p.out;
+    return TERSE_OK;
+}
+
+bool ts_pipeline_is_lossless(const ts_pipeline *pipeline) {
+    return !pipeline->transform && !pipeline->select && pipeline->quantise->lossless;
+}
+
+bool ts_pipeline_is_sparse(const ts_pipeline *pipeline) { return pipeline->select != NULL; }

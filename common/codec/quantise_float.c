@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp32 and fp16: floats without a scale. */
+#include <string.h>
+
+#include "common/base/bytes.h"
+#include "common/codec/kernels.h"
+#include "common/codec/stage_list.h"
+
+static size_t fp32_bytes(const ts_stage_args *args, size_t n) {
+    (void)args;
+    return 4 * n;
+}
+
+static void fp32_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
+    (void)block;
+    (void)scales;
+    memcpy(out, x, 4 * n);
+    memset(x, 0, 4 * n);
+}
+
+/* Packets lie at any address: whole runs are copied to where floats may be read. */
+static bool fp32_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
+    float run[256];
+    (void)scales;
+    for (size_t at = 0; at < n;) {
+        size_t first, count = n - at < 256 ? n - at : 256;
+        memcpy(run, in + 4 * at, 4 * count);
+        if (block->kernels->nonfinite(run, count, &first) > 0) return false;
+        at += count;
+    }
+    return true;
+}
+
+static void fp32_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    (void)block;
+    (void)scales;
+    memcpy(x, in, 4 * n);
+}
+
+static void fp32_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
+    float run[256];
+    (void)scales;
+    for (size_t at = 0; at < n;) {
+        size_t count = n - at < 256 ? n - at : 256;
+        memcpy(run, in + 4 * at, 4 * count);
+        block->kernels->add(sum + at, run, count);
+        at += count;
+    }
+}
+
+const ts_quantise_stage ts_quantise_fp32 = {
+    .info = {.name = "fp32",
+             .args = "",
+             .summary = "32-bit floats as they are; also called `dense`",
+             .formula = "q = g",
+             .source = "IEEE 754"},
+    .lossless = true,
+    .bytes = fp32_bytes,
+    .encode = fp32_encode,
+    .valid = fp32_valid,
+    .decode = fp32_decode,
+    .add = fp32_add,
+};
+
+static size_t fp16_bytes(const ts_stage_args *args, size_t n) {
+    (void)args;
+    return 2 * n;
+}
+
+static void fp16_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
+    (void)scales;
+    block->kernels->fp16_encode(x, n, out);
+}
+
+static bool fp16_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
+    (void)block;
+    (void)scales;
+    /* An exponent of all ones is the only thing never written; adding one to it carries into the sign. */
+    const uint64_t exponents = 0x7C007C007C007C00u, ones = 0x0400040004000400u, signs = 0x8000800080008000u;
+    size_t i = 0;
+    uint64_t seen = 0;
+    for (; i + 4 <= n; i += 4) seen |= ((ts_load_u64(in + 2 * i) & exponents) + ones) & signs;
+    for (; i < n; i++) seen |= (ts_load_u16(in + 2 * i) & 0x7C00u) == 0x7C00u;
+    return seen == 0;
+}
+
+static void fp16_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    (void)scales;
+    block->kernels->fp16_decode(in, n, x);
+}
+
+static void fp16_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
+    (void)scales;
+    block->kernels->fp16_add(in, n, sum);
+}
+
+const ts_quantise_stage ts_quantise_fp16 = {
+    .info = {.name = "fp16",
+             .args = "",
+             .summary = "half precision, to nearest even; beyond 65504 the rest stays in the residual",
+             .formula = "q = half(clamp(g, -65504, 65504))",
+             .source = "IEEE 754; Micikevicius et al. 2018"},
+    .bytes = fp16_bytes,
+    .encode = fp16_encode,
+    .valid = fp16_valid,
+    .decode = fp16_decode,
+    .add = fp16_add,
+};

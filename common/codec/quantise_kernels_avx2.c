@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <immintrin.h>
+
+#include "common/codec/kernels.h"
+#include "common/codec/quantise_kernels.h"
+
+#define HALF_MAX 65504.0f
+
+void ts_fp16_encode_avx2(float *x, size_t n, uint8_t *out) {
+    const __m256 high = _mm256_set1_ps(HALF_MAX), low = _mm256_set1_ps(-HALF_MAX);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
+        __m128i p = _mm256_cvtps_ph(_mm256_max_ps(_mm256_min_ps(a, high), low), _MM_FROUND_TO_NEAREST_INT);
+        __m128i q = _mm256_cvtps_ph(_mm256_max_ps(_mm256_min_ps(b, high), low), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), p);
+        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i + 16), q);
+        _mm256_storeu_ps(x + i, _mm256_sub_ps(a, _mm256_cvtph_ps(p)));
+        _mm256_storeu_ps(x + i + 8, _mm256_sub_ps(b, _mm256_cvtph_ps(q)));
+    }
+    ts_fp16_encode_scalar(x + i, n - i, out + 2 * i);
+}
+
+void ts_fp16_decode_avx2(const uint8_t *in, size_t n, float *x) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(x + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i))));
+    }
+    ts_fp16_decode_scalar(in + 2 * i, n - i, x + i);
+}
+
+void ts_fp16_add_avx2(const uint8_t *in, size_t n, float *sum) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i)));
+        _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), v));
+    }
+    ts_fp16_add_scalar(in + 2 * i, n - i, sum + i);
+}
+
+void ts_int8_encode_avx2(float scale, float *x, size_t n, uint8_t *out) {
+    float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    const __m256 s = _mm256_set1_ps(scale), inv = _mm256_set1_ps(inverse);
+    const __m256 most = _mm256_set1_ps(127.0f), least = _mm256_set1_ps(-127.0f);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256i q[4];
+        for (int j = 0; j < 4; j++) {
+            __m256 v = _mm256_loadu_ps(x + i + 8 * j);
+            __m256 y = _mm256_max_ps(_mm256_min_ps(_mm256_mul_ps(v, inv), most), least);
+            q[j] = _mm256_cvtps_epi32(y);
+            _mm256_storeu_ps(x + i + 8 * j, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), s)));
+        }
+        __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm256_permutevar8x32_epi32(bytes, order));
+    }
+    ts_int8_encode_scalar(scale, x + i, n - i, out + i);
+}
+
+static __m256 int8_load(const uint8_t *in, __m256 scale) {
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)in);
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), scale);
+}
+
+void ts_int8_decode_avx2(float scale, const uint8_t *in, size_t n, float *x) {
+    const __m256 s = _mm256_set1_ps(scale);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, int8_load(in + i, s));
+    ts_int8_decode_scalar(scale, in + i, n - i, x + i);
+}
+
+void ts_int8_add_avx2(float scale, const uint8_t *in, size_t n, float *sum) {
+    const __m256 s = _mm256_set1_ps(scale);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), int8_load(in + i, s)));
+    }
+    ts_int8_add_scalar(scale, in + i, n - i, sum + i);
+}

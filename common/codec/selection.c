@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/codec/selection.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/random.h"
+
+#define SMALL 48
+#define RADIX_BINS 2048
+#define HALVES_ELEMS 65536u
+
+size_t ts_ratio_elems(double ratio, size_t n) {
+    double wanted = ceil(ratio * (double)n);
+    if (n == 0) return 0;
+    if (!(wanted >= 1.0)) return 1;
+    return wanted >= (double)n ? n : (size_t)wanted;
+}
+
+/* One buffer: k and as much again twice, so that thinning out is paid for by what it removes. */
+static size_t one_room(size_t k, size_t n) {
+    size_t spare = (k < 2048 ? 4096 : 2 * k) + 2 * TS_SELECT_GROUP;
+    return spare > n - k ? n + 2 * TS_SELECT_GROUP : k + spare;
+}
+
+/* Two halves side by side pay for large tensors only. */
+static bool in_halves(size_t k, size_t n) { return n >= HALVES_ELEMS && k <= n / 16; }
+
+size_t ts_candidates_room(size_t k, size_t n) { return in_halves(k, n) ? 2 * one_room(k, n) : one_room(k, n); }
+
+unsigned ts_select_largest(ts_selection *s, size_t k, uint32_t floor) {
+    ts_candidates *c = &s->candidates;
+    size_t n = s->n, half = n / 2, room = one_room(k, n);
+    unsigned overflows = 0;
+    c->count = 0;
+    c->floor = floor;
+    ts_candidates part[2] = {*c, *c};
+    if (!in_halves(k, n)) {
+        for (size_t at = 0; (at = s->kernels->select(s->sweep, at, n, c)) < n; overflows++) {
+            ts_candidates_keep(c, k, s->key, s->origin);
+        }
+        return overflows;
+    }
+    part[0].capacity = room;
+    part[1].capacity = room;
+    part[1].index += room;
+    part[1].bits += room;
+    for (size_t at = 0; (at = s->kernels->select_pair(s->sweep, at, half, part)) < half; overflows++) {
+        ts_candidates *full = part[0].count > part[1].count ? &part[0] : &part[1];
+        ts_candidates_keep(full, k, s->key, s->origin);
+        /* k elements reach that floor, whichever half they are in. */
+        part[0].floor = part[1].floor = part[0].floor > part[1].floor ? part[0].floor : part[1].floor;
+    }
+    for (size_t at = 2 * half; (at = s->kernels->select(s->sweep, at, n, &part[1])) < n; overflows++) {
+        ts_candidates_keep(&part[1], k, s->key, s->origin);
+    }
+    memmove(c->index + part[0].count, part[1].index, part[1].count * sizeof *c->index);
+    memmove(c->bits + part[0].count, part[1].bits, part[1].count * sizeof *c->bits);
+    c->count = part[0].count + part[1].count;
+    return overflows;
+}
+
+/* A handful: sort downwards by insertion, as far as k goes. */
+static uint32_t kth_of_few(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
+    uint32_t best[SMALL];
+    size_t have = 0;
+    for (size_t i = 0; i < m; i++) {
+        uint32_t x = v[i] & mask;
+        if (have == k && x <= best[k - 1]) continue;
+        size_t at = have < k ? have++ : k - 1;
+        for (; at > 0 && best[at - 1] < x; at--) best[at] = best[at - 1];
+        best[at] = x;
+    }
+    size_t above = 0;
+    while (best[above] > best[k - 1]) above++;
+    *greater = above;
+    return best[k - 1];
+}
+
+uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
+    if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater);
+    static const unsigned shift[3] = {21, 10, 0}, width[3] = {11, 11, 10};
+    uint32_t prefix = 0;
+    size_t above = 0;
+    for (int level = 0; level < 3; level++) {
+        uint32_t bins[RADIX_BINS];
+        memset(bins, 0, sizeof bins);
+        uint32_t last = (1u << width[level]) - 1;
+        unsigned upper = shift[level] + width[level];
+        for (size_t i = 0; i < m; i++) {
+            uint32_t x = v[i] & mask;
+            if (level == 0 || x >> upper == prefix) bins[(x >> shift[level]) & last]++;
+        }
+        uint32_t bin = last;
+        while (above + bins[bin] < k) above += bins[bin--];
+        prefix = (prefix << width[level]) | bin;
+    }
+    *greater = above;
+    return prefix;
+}
+
+static uint32_t tie_order(uint64_t key, size_t element) { return (uint32_t)(ts_mix64(key ^ element) >> 32); }
+
+/* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay. */
+static void keep_with_ties(ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
+    size_t ties = 0, above = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        /* Complement: the smaller hash is the larger number. */
+        if ((c->bits[i] & TS_ABS_MASK) == level) c->order[ties++] = ~tie_order(key, origin + c->index[i]);
+    }
+    uint32_t limit = ts_kth_largest(c->order, ties, wanted, UINT32_MAX, &above);
+    size_t equal = wanted - above, out = 0, tie = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        uint32_t magnitude = c->bits[i] & TS_ABS_MASK;
+        if (magnitude < level) continue;
+        if (magnitude == level) {
+            uint32_t order = c->order[tie++];
+            if (order < limit) continue;
+            if (order == limit) {
+                if (equal == 0) continue;
+                equal--;
+            }
+        }
+        c->index[out] = c->index[i];
+        c->bits[out++] = c->bits[i];
+    }
+    c->count = out;
+}
+
+void ts_candidates_keep(ts_candidates *c, size_t k, uint64_t key, size_t origin) {
+    if (k == 0 || c->count < k) return;
+    size_t greater, equal = 0, out = 0;
+    uint32_t level = ts_kth_largest(c->bits, c->count, k, TS_ABS_MASK, &greater);
+    c->floor = level;
+    if (c->count == k) return;
+    for (size_t i = 0; i < c->count; i++) equal += (c->bits[i] & TS_ABS_MASK) == level;
+    if (greater + equal != k) {
+        keep_with_ties(c, level, k - greater, key, origin);
+        return;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        uint32_t index = c->index[i], bits = c->bits[i];
+        c->index[out] = index;
+        c->bits[out] = bits;
+        out += (bits & TS_ABS_MASK) >= level;
+    }
+    c->count = out;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What selectors share: their view of one step, and exact choice among candidates. */
+#ifndef TS_CODEC_SELECTION_H
+#define TS_CODEC_SELECTION_H
+
+#include "common/codec/kernels.h"
+#include "common/codec/stage.h"
+
+#define TS_RECENT_STEPS 16
+
+/* What a selector remembers of a tensor; only its speed may depend on it, never what is chosen. */
+typedef struct {
+    float level;                   /* magnitude of the k-th value in the last step; 0 before the first */
+    float growth[TS_RECENT_STEPS]; /* level over the level before, of the last steps */
+    unsigned known;                /* how many of them are set */
+    unsigned next;
+    size_t k; /* of the last step */
+} ts_select_memory;
+
+/* One step of one tensor, as the selector sees it. */
+typedef struct ts_selection {
+    const ts_kernels *kernels;
+    const ts_stage_args *args; /* with this step's ratio */
+    size_t n;
+    uint64_t key;    /* of the stream of random numbers: seed, step, tensor, worker, direction */
+    size_t origin;   /* added to an element's number in keys */
+    ts_sweep *sweep; /* taken in by select() */
+    ts_select_memory *memory;
+    ts_candidates candidates; /* [out] the choice, ascending */
+} ts_selection;
+
+/* ceil(ratio · n), at least 1, at most n; 0 for an empty tensor. */
+size_t ts_ratio_elems(double ratio, size_t n);
+
+/* Room for ts_select_largest(): for large tensors and small k, two buffers. */
+size_t ts_candidates_room(size_t k, size_t n);
+
+/*
+ * Takes the gradient in (when there is one) and leaves in the candidates every element that can be among the k largest:
+ * at least k when so many reach `floor`, ascending. Returns how often a buffer was full and had to be thinned out.
+ */
+unsigned ts_select_largest(ts_selection *selection, size_t k, uint32_t floor);
+
+/*
+ * Keeps the k candidates of largest magnitude, ascending in index; equal ones by the smaller keyed hash of their index.
+ * Sets floor to the k-th magnitude. With k candidates or fewer only the floor is set (when there are exactly k).
+ */
+void ts_candidates_keep(ts_candidates *candidates, size_t k, uint64_t key, size_t origin);
+
+/*
+ * The k-th largest of v[m] & mask, 1 <= k <= m. greater: [out] how many are larger.
+ * Algorithm: radix selection from the top, 11, 11 and 10 bits.
+ */
+uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every stage there is, in the order of help texts. Registry, help, docs and
+ * tests come from these lists; a new stage is its file, its line and its tests.
+ */
+#ifndef TS_CODEC_STAGE_LIST_H
+#define TS_CODEC_STAGE_LIST_H
+
+#include "common/codec/stage.h"
+
+/* X(table) */
+#define TS_TRANSFORM_STAGES(X)
+
+#define TS_SELECT_STAGES(X) \
+    X(ts_select_topk)       \
+    X(ts_select_randomk)
+
+#define TS_QUANTISE_STAGES(X) \
+    X(ts_quantise_fp32)       \
+    X(ts_quantise_fp16)       \
+    X(ts_quantise_int8)
+
+/* X(table, number in the packet's tag): numbers are pinned, 1 … 15; ts_index_best chooses among them and has none. */
+#define TS_INDEX_STAGES(X)   \
+    X(ts_index_raw32, 1)     \
+    X(ts_index_varint, 2)    \
+    X(ts_index_bitmap, 3)    \
+    X(ts_index_rice, 4)      \
+    X(ts_index_raw16, 5)     \
+    X(ts_index_raw8, 6)      \
+    X(ts_index_block, 7)     \
+    X(ts_index_rle, 8)
+
+#define TS_BYTES_STAGES(X)
+
+#define TS_DECLARE_TRANSFORM(table) extern const ts_transform_stage table;
+#define TS_DECLARE_SELECT(table) extern const ts_select_stage table;
+#define TS_DECLARE_QUANTISE(table) extern const ts_quantise_stage table;
+#define TS_DECLARE_INDEX(table, number) extern const ts_index_stage table;
+#define TS_DECLARE_BYTES(table) extern const ts_bytes_stage table;
+TS_TRANSFORM_STAGES(TS_DECLARE_TRANSFORM)
+TS_SELECT_STAGES(TS_DECLARE_SELECT)
+TS_QUANTISE_STAGES(TS_DECLARE_QUANTISE)
+TS_INDEX_STAGES(TS_DECLARE_INDEX)
+extern const ts_index_stage ts_index_best;
+TS_BYTES_STAGES(TS_DECLARE_BYTES)
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A tensor on its way through a pipeline, for the codec's tests. */
+#ifndef TS_UNIT_CODEC_SUPPORT_H
+#define TS_UNIT_CODEC_SUPPORT_H
+
+#include "common/codec/scratch.h"
+#include "tests/unit/unit.h"
+
+/* One tensor of one sender: parsed pipeline, encoder, residual, and the packets of the last step. */
+typedef struct {
+    ts_pipeline pipeline;
+    ts_codec_spec spec;
+    ts_encoder *encoder;
+    ts_scratch *scratch;
+    float *residual;      /* n */
+    ts_encode_input input; /* gradient, residual and step are set by ts_unit_encode */
+    ts_encode_report report;
+    uint32_t slices;
+    uint8_t **packet; /* slices; each exactly its bound long, so that a sanitizer sees one byte too many */
+    size_t *len;
+    size_t bytes; /* of all packets */
+} ts_unit_tensor;
+
+void ts_unit_tensor_open(ts_unit_tensor *tensor, const char *pipeline, size_t n, size_t slice_elems, ts_simd simd);
+void ts_unit_tensor_close(ts_unit_tensor *tensor);
+/* One step; fails the test unless begin() gives `wanted`; encodes all slices when that is TERSE_OK. */
+void ts_unit_encode(ts_unit_tensor *tensor, const float *gradient, uint64_t step, terse_status wanted);
+/* sum[n] += what the packets say. */
+void ts_unit_decode_add(ts_unit_tensor *tensor, float *sum);
+/* Writes what the packets say into out[n], through ts_decode. Returns the values sent. */
+size_t ts_unit_decode(ts_unit_tensor *tensor, float *out);
+
+/* Values of several shapes; kind < TS_UNIT_INPUTS. */
+#define TS_UNIT_INPUTS 9
+const char *ts_unit_input_name(unsigned kind);
+void ts_unit_input(unsigned kind, float *x, size_t n, uint64_t seed);
+
+#endif
