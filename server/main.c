@@ -77,6 +77,12 @@ static int serve(const ts_config *config) {
     if (self->index == 0 && !ts_mpi_recovery_on())
         ts_log(TS_LOG_WARN, "main", "recovery is off: one dead rank kills all", "use=\"mpirun --tune %s\"",
                "configs/openmpi.conf");
+    if (transport->workers == 0) {
+        ts_log(TS_LOG_ERROR, "main", "there is no worker in this job", "launch=\"%s\"",
+               "mpirun -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG");
+        ts_mpi_transport_finish(transport, FLUSH_US, true, TS_EXIT_PEER);
+        return TS_EXIT_PEER;
+    }
     ts_loop_end end = {.state = TS_SERVER_FAILED};
     status = ts_loop_run(config, transport, &end);
     if (status != TERSE_OK) {

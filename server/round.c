@@ -49,8 +49,9 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < rounds->item_count; i++) {
         const ts_round_item *item = &rounds->items[i];
+        if (item->in_use) continue; /* its memory is not ours to read now */
         bytes += (item->sum.elems + item->difference_elems) * sizeof(float) + item->packet_room;
-        if (!item->in_use) bytes += ts_scratch_bytes(item->scratch); /* a running item's scratch is not ours to read */
+        bytes += ts_scratch_bytes(item->scratch);
     }
     return bytes;
 }

@@ -65,6 +65,7 @@ typedef struct {
 
 terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) TERSE_NODISCARD;
 void ts_rounds_free(ts_rounds *rounds); /* zeroed is fine; not while items run */
+/* Working memory of the items that are not at work now. */
 size_t ts_rounds_bytes(const ts_rounds *rounds);
 
 /* Puts a slice into the list when its round can close. */

@@ -11,6 +11,8 @@
 #include "server/job.h"
 #include "server/peer_link.h"
 
+#define ABSENCE_US 500000u /* ticks come every 10 … 200 ms */
+
 static void on_frame(void *context, uint32_t peer, ts_buffer *frame) { ts_dispatch_frame(context, peer, frame); }
 
 static terse_status make_jobs(ts_server *server) {
@@ -35,8 +37,9 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
         ts_server_destroy(server);
         return status;
     }
+    server->last_tick_us = ts_server_now(server);
     for (uint32_t p = 0; p < transport->peer_count; p++)
-        server->links[p].last_heard_us = server->links[p].last_sent_us = ts_server_now(server);
+        server->links[p].last_heard_us = server->links[p].last_sent_us = server->last_tick_us;
     transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame};
     *out = server;
     return TERSE_OK;
@@ -65,7 +68,19 @@ static void check_finished(ts_server *server) {
            (unsigned long long)ts_store_version(&server->jobs[0]->store));
 }
 
+/* Nobody can be heard while this process is stopped or starved: such a gap is our own silence, not the peers'. */
+static void forgive_absence(ts_server *server) {
+    uint64_t now_us = ts_server_now(server), gap_us = now_us - server->last_tick_us;
+    server->last_tick_us = now_us;
+    if (gap_us < ABSENCE_US) return;
+    for (uint32_t p = 0; p < server->transport->peer_count; p++) {
+        uint64_t heard_us = server->links[p].last_heard_us + gap_us;
+        server->links[p].last_heard_us = heard_us < now_us ? heard_us : now_us;
+    }
+}
+
 void ts_server_tick(ts_server *server) {
+    forgive_absence(server);
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_tick(server->jobs[j]);
     check_finished(server);
 }

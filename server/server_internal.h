@@ -29,6 +29,7 @@ struct ts_server {
     ts_link *links; /* [own] one a peer */
     struct ts_job **jobs; /* [own] job_count of them, found by number */
     uint32_t job_count;
+    uint64_t last_tick_us;
     ts_server_state state;
     terse_status failure;
     ts_error message;

@@ -176,6 +176,22 @@ START_TEST(a_silent_worker_ends_the_job_by_name) {
 }
 END_TEST
 
+/* The clock jumps over the deadline between two ticks: the server was stopped, not the workers. */
+START_TEST(own_absence_is_nobodys_silence) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    uint32_t peer;
+    rig_attach_all(r, params);
+    uint64_t later_us = ts_sim_now_us(r->network) + 10 * RIG_SECOND;
+    while (ts_sim_step(r->network, later_us, &peer)) {}
+    ts_server_tick(r->server);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_RUNNING);
+    rig_run(r, 5 * RIG_SECOND);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FAILED);
+    rig_destroy(r);
+}
+END_TEST
+
 START_TEST(a_worker_that_never_comes_is_named) {
     rig *r = rig_create(2, RIG_DENSE);
     rig_hello(r, 0, r->contract, TS_PROTOCOL_VERSION);
@@ -440,6 +456,7 @@ TCase *test_server(void) {
     tcase_add_test(tests, other_hyper_parameters_and_protocols_are_refused);
     tcase_add_test(tests, workers_may_be_done_at_different_steps);
     tcase_add_test(tests, a_silent_worker_ends_the_job_by_name);
+    tcase_add_test(tests, own_absence_is_nobodys_silence);
     tcase_add_test(tests, a_worker_that_never_comes_is_named);
     tcase_add_test(tests, done_and_silent_counts_as_gone);
     tcase_add_test(tests, an_abort_is_passed_on);
