@@ -11,7 +11,7 @@ static struct {
     FILE *stream;
 } sink = {.level = TS_LOG_INFO};
 
-static const char *const level_names[] = {"error", "warn", "info", "debug"};
+static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
 
 void ts_log_set_level(ts_log_level level) { sink.level = level; }
 ts_log_level ts_log_get_level(void) { return sink.level; }

@@ -10,7 +10,7 @@
 
 #include "common/base/status.h"
 
-typedef enum { TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
+typedef enum { TS_LOG_NONE, TS_LOG_ERROR, TS_LOG_WARN, TS_LOG_INFO, TS_LOG_DEBUG } ts_log_level;
 
 /* Writes one line: level, who, message, then key=value pairs from `format` (may be ""). Thread: any. */
 void ts_log(ts_log_level level, const char *who, const char *message, const char *format, ...)

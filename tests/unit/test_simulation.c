@@ -47,7 +47,8 @@ static void same_arrays(const char *what, uint64_t seed, uint32_t w, uint32_t t,
 
 static void cluster_equals_reference(uint64_t seed, const ts_cluster_spec *spec) {
     ts_cluster_result got, want;
-    ck_assert_ok(ts_cluster_run(spec, &got));
+    terse_status status = ts_cluster_run(spec, &got);
+    ck_assert_msg(status == TERSE_OK, "%s: %s", terse_status_name(status), got.message);
     ck_assert_msg(got.finished, "seed %llu (%u servers, %u workers): not finished after %.1f s: %s",
                   (unsigned long long)seed, spec->network.servers, spec->network.workers, (double)got.took_us * 1e-6,
                   got.message);
