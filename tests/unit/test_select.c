@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "common/codec/selection.h"
+#include "common/codec/stage_list.h"
+#include "tests/unit/codec_support.h"
+
+static int downwards(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+START_TEST(kth_largest_agrees_with_sorting) {
+    ts_random random = ts_random_start(1);
+    for (int round = 0; round < 300; round++) {
+        uint32_t v[3000], sorted[3000];
+        size_t m = 1 + ts_random_below(&random, round < 200 ? 300 : 3000), k = 1 + ts_random_below(&random, (uint32_t)m);
+        uint32_t mask = round % 3 ? TS_ABS_MASK : UINT32_MAX, values = round % 2 ? UINT32_MAX : 5;
+        for (size_t i = 0; i < m; i++) sorted[i] = (v[i] = ts_random_u32(&random) % values) & mask;
+        qsort(sorted, m, sizeof *sorted, downwards);
+        size_t greater = 0, above = 0;
+        ck_assert_uint_eq(ts_kth_largest(v, m, k, mask, &greater), sorted[k - 1]);
+        while (sorted[above] > sorted[k - 1]) above++;
+        ck_assert_uint_eq(greater, above);
+    }
+}
+END_TEST
+
+START_TEST(ratios_give_at_least_one_and_at_most_all) {
+    ck_assert_uint_eq(ts_ratio_elems(0.001, 0), 0);
+    ck_assert_uint_eq(ts_ratio_elems(0.001, 1), 1);
+    ck_assert_uint_eq(ts_ratio_elems(0.001, 1001), 2);
+    ck_assert_uint_eq(ts_ratio_elems(1, 77), 77);
+    ck_assert_uint_eq(ts_ratio_elems(0.5, 3), 2);
+    ck_assert_uint_eq(ts_ratio_elems(5, 3), 3);
+}
+END_TEST
+
+/* The k largest by magnitude, by sorting; the smallest of them is *level. */
+static void check_choice(const ts_unit_tensor *t, const float *before, const float *sent, size_t k) {
+    size_t n = t->spec.n, count = 0, above = 0, level_chosen = 0;
+    uint32_t *bits = malloc((n + 1) * sizeof *bits);
+    ck_assert_ptr_nonnull(bits);
+    for (size_t i = 0; i < n; i++) bits[i] = ts_float_bits(before[i]) & TS_ABS_MASK;
+    qsort(bits, n, sizeof *bits, downwards);
+    uint32_t level = bits[k - 1];
+    while (bits[above] > level) above++;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t magnitude = ts_float_bits(before[i]) & TS_ABS_MASK;
+        bool chosen = sent[i] != 0.0f || (level == 0 && magnitude > 0);
+        if (magnitude > level && !chosen) ck_abort_msg("element %zu is larger than the k-th and was not sent", i);
+        if (magnitude < level && chosen) ck_abort_msg("element %zu is smaller than the k-th and was sent", i);
+        count += chosen;
+        level_chosen += chosen && magnitude == level;
+    }
+    if (level > 0) ck_assert_uint_eq(count, k);
+    if (level > 0) ck_assert_uint_eq(level_chosen, k - above);
+    free(bits);
+}
+
+/* Whatever the forecast says (levels that jump both ways, other ratios), exactly the k largest go. */
+START_TEST(topk_is_exact_whatever_was_forecast) {
+    static const size_t sizes[] = {1, 5, 100, 5000, 70001, 200003};
+    static const float levels[] = {1, 1, 1, 1000, 1, 1e-6f, 1, 1, 0, 1, 1e20f, 1e-30f, 1};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        size_t n = sizes[s];
+        ts_unit_tensor t;
+        ts_unit_tensor_open(&t, "topk:0.01", n, 16384, ts_cpu_simd());
+        float *g = malloc(n * sizeof *g), *before = malloc(n * sizeof *g), *sent = malloc(n * sizeof *g);
+        for (size_t step = 0; step < sizeof levels / sizeof levels[0]; step++) {
+            ts_unit_input(step % 2 ? 7 : 8, g, n, step);
+            for (size_t i = 0; i < n; i++) {
+                g[i] *= levels[step];
+                before[i] = ts_flush(t.residual[i] + g[i]);
+            }
+            t.input.ratio = step % 5 == 4 ? 0.1 : 0;
+            ts_unit_encode(&t, g, step, TERSE_OK);
+            size_t k = ts_ratio_elems(t.input.ratio > 0 ? t.input.ratio : 0.01, n);
+            ck_assert_uint_eq(t.report.selected, k);
+            (void)ts_unit_decode(&t, sent);
+            check_choice(&t, before, sent, k);
+        }
+        ts_unit_tensor_close(&t);
+        free(g);
+        free(before);
+        free(sent);
+    }
+}
+END_TEST
+
+/* Equal values are spread by their hash, not taken from the front, and other steps take others. */
+START_TEST(ties_are_broken_without_a_bias) {
+    enum { N = 100000 };
+    float *g = malloc(N * sizeof *g), *sent = malloc(N * sizeof *sent);
+    size_t first_half = 0, again = 0;
+    for (size_t i = 0; i < N; i++) g[i] = i % 2 ? 1.0f : -1.0f;
+    float *earlier = calloc(N, sizeof *earlier);
+    for (uint64_t step = 0; step < 2; step++) {
+        ts_unit_tensor t;
+        ts_unit_tensor_open(&t, "topk:0.1", N, 16384, ts_cpu_simd());
+        ts_unit_encode(&t, g, step, TERSE_OK);
+        ck_assert_uint_eq(ts_unit_decode(&t, sent), N / 10);
+        for (size_t i = 0; i < N; i++) {
+            first_half += step == 0 && i < N / 2 && sent[i] != 0;
+            again += sent[i] != 0 && earlier[i] != 0;
+        }
+        memcpy(earlier, sent, N * sizeof *sent);
+        ts_unit_tensor_close(&t);
+    }
+    ck_assert(first_half > 4700 && first_half < 5300); /* 5000 ± 4.5 standard deviations */
+    ck_assert(again > 850 && again < 1150);
+    free(g);
+    free(sent);
+    free(earlier);
+}
+END_TEST
+
+START_TEST(randomk_draws_distinct_indices_evenly) {
+    static const struct { size_t n, k; } cases[] = {{1, 1}, {64, 1}, {65, 64}, {1000, 10}, {1000, 700}, {1000, 1000}, {7, 0}};
+    uint64_t bitmap[16];
+    uint32_t index[1000], hits[1000] = {0};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        size_t n = cases[c].n, k = cases[c].k;
+        memset(hits, 0, sizeof hits);
+        for (uint64_t key = 0; key < 1000; key++) {
+            index[0] = 0;
+            ts_select_randomk.regenerate(key, k, n, bitmap, index);
+            for (size_t i = 0; i < k; i++) {
+                if (index[i] >= n || (i > 0 && index[i] <= index[i - 1])) ck_abort_msg("indices are not ascending below n");
+                hits[index[i]]++;
+            }
+        }
+        double mean = 1000.0 * (double)k / (double)n, deviation = sqrt(mean * (1 - (double)k / (double)n));
+        for (size_t i = 0; i < n; i++) {
+            if (fabs(hits[i] - mean) > 5 * deviation + 1e-9) ck_abort_msg("element %zu of %zu: %u hits, not %g", i, n, hits[i], mean);
+        }
+    }
+}
+END_TEST
+
+/* All workers draw the same elements, another step others; the downlink has its own. */
+START_TEST(randomk_does_not_know_the_worker) {
+    enum { N = 5000 };
+    float *g = malloc(N * sizeof *g), *sent[3];
+    ts_unit_input(8, g, N, 1);
+    for (int w = 0; w < 3; w++) {
+        ts_unit_tensor t;
+        sent[w] = malloc(N * sizeof(float));
+        ts_unit_tensor_open(&t, "randomk:0.02", N, 1000, ts_cpu_simd());
+        ts_encoder_destroy(t.encoder);
+        t.spec.worker = (uint32_t)w;
+        ck_assert_ok(ts_encoder_create(&t.spec, &t.encoder));
+        ts_unit_encode(&t, g, w == 2 ? 8 : 7, TERSE_OK);
+        ck_assert_uint_eq(ts_unit_decode(&t, sent[w]), N / 50);
+        /* A tag and the values: no index travels. */
+        for (uint32_t s = 0; s < t.slices; s++) ck_assert_uint_eq(t.len[s], 1 + 4 * 20);
+        ts_unit_tensor_close(&t);
+    }
+    ck_assert_mem_eq(sent[0], sent[1], N * sizeof(float));
+    ck_assert_mem_ne(sent[0], sent[2], N * sizeof(float));
+    for (int w = 0; w < 3; w++) free(sent[w]);
+    free(g);
+}
+END_TEST
+
+TCase *test_select(void);
+TCase *test_select(void) {
+    TCase *tests = tcase_create("select");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, kth_largest_agrees_with_sorting);
+    tcase_add_test(tests, ratios_give_at_least_one_and_at_most_all);
+    tcase_add_test(tests, topk_is_exact_whatever_was_forecast);
+    tcase_add_test(tests, ties_are_broken_without_a_bias);
+    tcase_add_test(tests, randomk_draws_distinct_indices_evenly);
+    tcase_add_test(tests, randomk_does_not_know_the_worker);
+    return tests;
+}
