@@ -160,9 +160,9 @@ TERSE_API const char *terse_message(const terse *client);
 
 /*
  * Says goodbye (done, if not said), finalises MPI if terse_open initialised it, frees. NULL is fine.
- * After a failure of the job MPI cannot be finalised, since a finalise with a dead peer can hang: the process then
- * ends here, with what stdio holds written out and the exit code of the failure (README lists them); print
- * terse_message() before.
+ * After a failure of the job MPI cannot be finalised (whoever initialised it), since a finalise with a dead peer can
+ * hang: the process then ends here, with what stdio holds written out and the exit code of the failure (README lists
+ * them); print terse_message() before.
  * Returns TERSE_OK, or why the goodbye failed (the client is freed all the same).
  */
 TERSE_API terse_status terse_close(terse *client);

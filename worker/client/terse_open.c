@@ -147,7 +147,7 @@ terse_status terse_close(terse *client) {
     if (client->transport) {
         /* Without servers all workers leave alike, which is in order. */
         bool clean = status == TERSE_OK;
-        ts_mpi_transport_finish(client->transport, GOODBYE_US, clean, exit_code(status));
+        ts_mpi_transport_finish(client->transport, GOODBYE_US, clean, exit_code(status)); /* frees it */
     }
     ts_config_free(client->config);
     pthread_cond_destroy(&client->moved);
