@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MPI back end. The only module that includes <mpi.h>. */
+/*
+ * The MPI back end. Its files (mpi_*.c) alone include <mpi.h>. Nothing in it blocks once it is created; after a rank's
+ * death requests may stay open for ever, so their buffers are set aside, never freed.
+ */
 #ifndef TS_NET_MPI_TRANSPORT_H
 #define TS_NET_MPI_TRANSPORT_H
 
@@ -35,9 +38,20 @@ terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) 
  * ring it (then only a slow safety timer is needed). The pump uses both.
  */
 int ts_mpi_transport_bell_fd(const ts_transport *transport);
+/* (False for transports of other back ends, as busy is, and -1 above.) */
 bool ts_mpi_transport_bell_complete(const ts_transport *transport);
+/* Some request is open: MPI needs polling to carry it on, though nothing may complete for a while. */
+bool ts_mpi_transport_in_flight(const ts_transport *transport);
 /* Empties the bell. */
 void ts_mpi_transport_bell_clear(ts_transport *transport);
+/* Whether requests or queued frames need further polls, though nobody rings for them. */
+bool ts_mpi_transport_busy(const ts_transport *transport);
+
+/*
+ * Whether the launcher lets the others live when one rank dies (mpirun --enable-recovery, or configs/openmpi.conf).
+ * Call it when MPI is initialised.
+ */
+bool ts_mpi_recovery_on(void);
 
 /*
  * Lets what is queued go out, until `deadline_us` from now at most, then finalises MPI if we initialised it.
@@ -45,5 +59,8 @@ void ts_mpi_transport_bell_clear(ts_transport *transport);
  * stdio, since a finalise with dead peers can hang (FIELD: Open MPI 4.1.4). Returns only when clean.
  */
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code);
+
+/* Whether mpirun lets the others live when a rank dies (configs/openmpi.conf does). Thread: any. */
+bool ts_mpi_recovery_on(void);
 
 #endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <mpi.h>
+
+#include "common/base/bytes.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/mpi_internal.h"
+
+#define SMALL_BYTES 8
+
+static ts_mpi_incoming *take_node(ts_mpi *mpi) {
+    ts_mpi_incoming *node = mpi->spare;
+    if (!node) return ts_mem_calloc(1, sizeof *node);
+    mpi->spare = node->next;
+    *node = (ts_mpi_incoming){0};
+    return node;
+}
+
+static void give_node(ts_mpi *mpi, ts_mpi_incoming *node) {
+    ts_buffer_unref(node->frame);
+    node->next = mpi->spare;
+    mpi->spare = node;
+}
+
+static bool is_whole(const ts_mpi_incoming *node) { return node->open == 0 && node->posted == node->expected; }
+
+/* Hands on what is whole, in order. The handler may send, and may drop peers, this one too. */
+static void deliver(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    while (peer->first && is_whole(peer->first)) {
+        ts_mpi_incoming *node = peer->first;
+        peer->first = node->next;
+        if (!peer->first) peer->last = &peer->first;
+        if (node->frame) {
+            mpi->counters.frames_in++;
+            ts_transport_handler *handler = &mpi->base.handler;
+            if (handler->on_frame) handler->on_frame(handler->context, number, node->frame);
+        }
+        give_node(mpi, node);
+    }
+}
+
+static void append(ts_mpi_peer *peer, ts_mpi_incoming *node) {
+    node->next = NULL;
+    *peer->last = node;
+    peer->last = &node->next;
+}
+
+/* Who breaks the rules is not spoken with any more; the owner's deadline will say who is silent. */
+static void refuse(ts_mpi *mpi, uint32_t number, const char *reason) {
+    mpi->counters.dropped++;
+    ts_log(TS_LOG_ERROR, "transport", "peer dropped", "peer=\"%s\" reason=\"%s\"", mpi->names[number].name, reason);
+    ts_mpi_drop(mpi, number);
+}
+
+void ts_mpi_receive_completed(ts_mpi *mpi, const ts_mpi_owner *owner, bool failed) {
+    ts_mpi_incoming *node = owner->incoming;
+    if (!node) return; /* of a dropped peer */
+    ts_mpi_peer *peer = &mpi->peers[owner->peer];
+    node->open--;
+    if (failed && node->frame) { /* one that is being thrown away fails by being cut short, as it should */
+        mpi->counters.dropped++;
+        ts_buffer_unref(node->frame);
+        node->frame = NULL;
+    }
+    if (node->orphan) {
+        if (node->open == 0) give_node(mpi, node);
+        return;
+    }
+    peer->taken += owner->bytes + TS_MPI_MESSAGE_COST;
+    ts_mpi_return_credit(mpi, owner->peer);
+    deliver(mpi, owner->peer);
+}
+
+/*
+ * Receives a matched message of `len` bytes into the node's frame, or, when that is NULL, throws it away: a receive
+ * of no bytes, which MPI ends as truncated. node: NULL for a peer that was dropped.
+ */
+static void receive(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message, ts_mpi_incoming *node, size_t len) {
+    static uint8_t nothing[1];
+    uint8_t *to = node && node->frame ? node->frame->data + node->posted : nothing;
+    size_t room = node && node->frame ? len : 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int complete = 1;
+    ts_mpi_owner owner = {.peer = number, .tag = tag, .bytes = len, .incoming = node};
+    bool failed = MPI_Imrecv(to, (int)room, MPI_BYTE, message, &request) != MPI_SUCCESS;
+    if (!failed) failed = MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    mpi->counters.bytes_in += len;
+    if (node) {
+        node->posted += len;
+        node->open++;
+    }
+    if (failed || complete) ts_mpi_receive_completed(mpi, &owner, failed);
+    else ts_mpi_requests_add(node ? &mpi->active : &mpi->aside, request, &owner);
+}
+
+/* A small control message, read at once: those are eager, so a matched one is here already. */
+static bool read_number(ts_mpi *mpi, MPI_Message *message, int len, uint64_t *value) {
+    uint8_t bytes[SMALL_BYTES];
+    if (len != SMALL_BYTES) return false;
+    if (MPI_Mrecv(bytes, len, MPI_BYTE, message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    mpi->counters.bytes_in += sizeof bytes;
+    *value = ts_load_u64(bytes);
+    return true;
+}
+
+/* A place for a frame of `bytes`, behind those before it. Without memory, or over the limit, it will be lost. */
+static ts_mpi_incoming *expect_frame(ts_mpi *mpi, uint32_t number, uint64_t bytes) {
+    ts_mpi_incoming *node = take_node(mpi);
+    if (!node) return NULL;
+    node->expected = (size_t)bytes;
+    terse_status status = TERSE_ELIMIT;
+    if (bytes <= mpi->frame_limit_bytes) status = ts_buffer_create(bytes ? (size_t)bytes : 1, &node->frame);
+    if (status != TERSE_OK) {
+        mpi->counters.dropped++;
+        ts_log(TS_LOG_WARN, "transport", "frame lost", "peer=\"%s\" bytes=%zu limit=%zu status=%s",
+               mpi->names[number].name, (size_t)bytes, mpi->frame_limit_bytes, terse_status_name(status));
+    } else {
+        node->frame->len = (size_t)bytes;
+    }
+    append(&mpi->peers[number], node);
+    return node;
+}
+
+static void take_chunk(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_t len) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    ts_mpi_incoming *node = peer->assembling;
+    bool last = node->posted + len == node->expected;
+    if (last) peer->assembling = NULL;
+    receive(mpi, number, TS_TAG_CHUNK, message, node, len);
+}
+
+static void take_control(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message, int len) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    uint64_t value;
+    if (!read_number(mpi, message, len, &value)) {
+        refuse(mpi, number, "malformed control message");
+    } else if (tag == TS_TAG_CREDIT) {
+        if (value < peer->credited || value > peer->sent) refuse(mpi, number, "credit for what was not sent");
+        else peer->credited = value;
+        if (!peer->dropped) ts_mpi_push_out(mpi, number);
+    } else if (peer->assembling || value > SIZE_MAX / 2 || value == 0) {
+        refuse(mpi, number, "unexpected prefix");
+    } else {
+        peer->assembling = expect_frame(mpi, number, value);
+        peer->taken += SMALL_BYTES + TS_MPI_MESSAGE_COST;
+        if (!peer->assembling) refuse(mpi, number, "no memory");
+    }
+}
+
+bool ts_mpi_probe(ts_mpi *mpi) {
+    int flag = 0, len = 0;
+    MPI_Message message;
+    MPI_Status status;
+    if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK || ts_mpi_requests_reserve(&mpi->aside) != TERSE_OK) return false;
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->comm, &flag, &message, &status) != MPI_SUCCESS || !flag) return false;
+    uint32_t number = (uint32_t)status.MPI_SOURCE;
+    ts_mpi_peer *peer = &mpi->peers[number];
+    peer->heard_us = mpi->sent_after_us;
+    MPI_Get_count(&status, MPI_BYTE, &len);
+    size_t bytes = len > 0 ? (size_t)len : 0;
+    if (peer->dropped) {
+        mpi->counters.dropped++;
+        receive(mpi, number, status.MPI_TAG, &message, NULL, bytes);
+    } else if (status.MPI_TAG == TS_TAG_WHOLE && !peer->assembling && bytes <= TS_MPI_CHUNK_BYTES) {
+        ts_mpi_incoming *node = expect_frame(mpi, number, bytes);
+        if (node) receive(mpi, number, TS_TAG_WHOLE, &message, node, bytes);
+        else refuse(mpi, number, "no memory");
+    } else if (status.MPI_TAG == TS_TAG_CHUNK && peer->assembling && bytes > 0 &&
+               bytes <= peer->assembling->expected - peer->assembling->posted) {
+        take_chunk(mpi, number, &message, bytes);
+    } else if (status.MPI_TAG == TS_TAG_PREFIX || status.MPI_TAG == TS_TAG_CREDIT) {
+        take_control(mpi, number, status.MPI_TAG, &message, len);
+    } else {
+        refuse(mpi, number, "message out of turn");
+    }
+    return true;
+}
+
+void ts_mpi_forget_incoming(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    while (peer->first) {
+        ts_mpi_incoming *node = peer->first;
+        peer->first = node->next;
+        node->orphan = true;
+        if (node->open == 0) give_node(mpi, node);
+    }
+    peer->last = &peer->first;
+    peer->assembling = NULL;
+}

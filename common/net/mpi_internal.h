@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the MPI back end share.
+ *
+ *   mpi_start      MPI_Init under a watchdog, leaving
+ *   mpi_rollcall   who is there, in which role, on which host
+ *   mpi_requests   requests under way, and those that are stuck for ever
+ *   mpi_outgoing   queues, chunks, credits
+ *   mpi_incoming   probing, receiving, handing on in order
+ *   mpi_transport  the transport's operations over these
+ *
+ * Between two ranks, on the transport's own communicator, messages carry their kind in the tag:
+ *
+ *   WHOLE    a frame                                           (most messages: no byte is added to a frame)
+ *   PREFIX   u64 length of a frame that follows in CHUNKs      (so that its size is checked before memory is taken)
+ *   CHUNK    the next bytes of that frame
+ *   CREDIT   u64: bytes of cost consumed so far
+ *
+ * A message costs its bytes and TS_MPI_MESSAGE_COST. A sender has at most the window's cost under way that the
+ * receiver has not credited; the receiver credits when half a window was consumed. A message costs at most half a
+ * window, so the sender can always go on.
+ */
+#ifndef TS_NET_MPI_INTERNAL_H
+#define TS_NET_MPI_INTERNAL_H
+
+#ifndef MPI_VERSION
+#error "include <mpi.h> before this header: only the back end's .c files may"
+#endif
+
+#include "common/net/bell.h"
+#include "common/net/mpi_transport.h"
+
+#define TS_MPI_WIRE_VERSION 1u
+#define TS_MPI_CHUNK_BYTES (4u << 20)
+#define TS_MPI_WINDOW_MIN_BYTES (64u << 10)
+#define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
+#define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
+#define TS_MPI_PROBES_PER_POLL 64
+#define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
+
+enum { TS_TAG_ROLL = 29811, TS_TAG_WHOLE = 1, TS_TAG_PREFIX = 2, TS_TAG_CHUNK = 3, TS_TAG_CREDIT = 4 };
+
+/* A frame that is coming in. Lives until its frame is handed on and all its receives are over. */
+typedef struct ts_mpi_incoming {
+    struct ts_mpi_incoming *next;
+    ts_buffer *frame; /* NULL: is received only to get rid of it */
+    size_t expected, posted;
+    uint32_t open;    /* receives under way */
+    bool orphan;      /* its peer was dropped */
+} ts_mpi_incoming;
+
+/* Who waits for a request. */
+typedef struct {
+    uint32_t peer;
+    int tag;
+    bool sends;
+    size_t bytes;
+    ts_buffer *frame;          /* of a send: a reference */
+    ts_mpi_incoming *incoming; /* of a receive */
+} ts_mpi_owner;
+
+/* Requests under way, densely packed for MPI_Testsome. */
+typedef struct {
+    MPI_Request *request;
+    ts_mpi_owner *owner;
+    int *index;
+    MPI_Status *status;
+    ts_mpi_owner *done; /* completed in this call */
+    bool *failed;
+    int count, room;
+} ts_mpi_requests;
+
+/* A queued frame. */
+typedef struct {
+    ts_buffer *frame;
+    size_t at;     /* bytes handed to MPI */
+    bool prefixed;
+} ts_mpi_outgoing;
+
+typedef struct {
+    ts_mpi_outgoing *queue; /* ring */
+    size_t head, count, room;
+    size_t queued_bytes;
+    size_t window_bytes;      /* the smaller one of both sides */
+    size_t chunk_bytes;
+    uint64_t sent, credited;  /* cost */
+    uint64_t taken, returned; /* cost of what came in, and what of it the peer was told */
+    uint32_t sends;           /* requests under way */
+    bool crediting;           /* a CREDIT is under way: its buffer is in use */
+    bool dropped;
+    bool same_host;
+    uint8_t credit[8];
+    ts_mpi_incoming *first, **last; /* in the order of their messages */
+    ts_mpi_incoming *assembling;    /* the one whose chunks are awaited */
+    uint64_t heard_us;              /* it was awake then or later */
+    uint64_t rung_us;
+} ts_mpi_peer;
+
+typedef struct {
+    ts_transport base; /* first: the ops get it back by a cast */
+    MPI_Comm comm, workers;
+    bool initialised_mpi, multiple;
+    size_t frame_limit_bytes;
+    ts_peer *names;
+    ts_mpi_peer *peers;
+    ts_mpi_requests active, aside;
+    ts_mpi_incoming *spare; /* nodes to use again */
+    ts_transport_counters counters;
+    ts_bell *bell;
+    uint64_t sent_after_us; /* what this poll finds was sent after that */
+    uint64_t drained_us[2]; /* when the last polls began that found everything; [0] is the last but one */
+    uint32_t polls;
+    uint32_t backlog;       /* peers with queued frames */
+    uint64_t deadline_us;   /* for MPI's collective calls */
+} ts_mpi;
+
+uint64_t ts_mpi_clock_us(void);
+
+/* ---- mpi_start: MPI's own beginning and end ---- */
+/* Returns TERSE_OK, TERSE_EUNSUPPORTED (finalised already, or it failed). Exits with 4 past the deadline. */
+terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *error) TERSE_NODISCARD;
+/* Ends the process with `code` and says `what` unless it is disarmed in time. One of MPI's blocking calls is inside. */
+typedef struct ts_mpi_watchdog ts_mpi_watchdog;
+/* what: [borrow] until disarmed; NULL to leave in silence. Returns NULL when no thread can be had. */
+ts_mpi_watchdog *ts_mpi_watchdog_arm(uint64_t after_us, int code, const char *what);
+void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog);
+
+/* ---- mpi_rollcall ---- */
+/* Fills names, peers, base. Returns TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EPEER. */
+terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_error *error) TERSE_NODISCARD;
+
+/* ---- mpi_requests ---- */
+/* Room for one more, so that add cannot fail. Returns TERSE_ENOMEM. */
+terse_status ts_mpi_requests_reserve(ts_mpi_requests *requests) TERSE_NODISCARD;
+void ts_mpi_requests_add(ts_mpi_requests *requests, MPI_Request request, const ts_mpi_owner *owner);
+/* Takes out what has completed, into done[] and failed[]. Returns how many. */
+int ts_mpi_requests_test(ts_mpi_requests *requests);
+/* Moves the requests of a peer to another set. Without memory they stay. */
+void ts_mpi_requests_move(ts_mpi_requests *from, ts_mpi_requests *to, uint32_t peer);
+/* Frees the tables; buffers of requests that are still under way stay allocated, MPI may write to them. */
+void ts_mpi_requests_free(ts_mpi_requests *requests);
+
+/* ---- mpi_outgoing ---- */
+terse_status ts_mpi_queue_frame(ts_mpi *mpi, uint32_t peer, ts_buffer *frame) TERSE_NODISCARD;
+/* Hands to MPI what window and requests allow. Returns whether anything moved. */
+bool ts_mpi_push_out(ts_mpi *mpi, uint32_t peer);
+bool ts_mpi_push_out_all(ts_mpi *mpi);
+/* Tells the peer what was consumed, when it is worth a message. */
+void ts_mpi_return_credit(ts_mpi *mpi, uint32_t peer);
+void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner);
+/* Frees what waits for a peer and was not begun. */
+void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t peer);
+
+/* ---- mpi_incoming ---- */
+/* Looks for one message and begins to receive it. Returns whether there was one. */
+bool ts_mpi_probe(ts_mpi *mpi);
+void ts_mpi_receive_completed(ts_mpi *mpi, const ts_mpi_owner *owner, bool failed);
+/* The frames of a dropped peer: freed, or left until their receives are over. */
+void ts_mpi_forget_incoming(ts_mpi *mpi, uint32_t peer);
+
+/* ---- mpi_transport ---- */
+void ts_mpi_drop(ts_mpi *mpi, uint32_t peer);
+/* Frees everything but what MPI may still touch. */
+void ts_mpi_free(ts_mpi *mpi);
+
+#endif

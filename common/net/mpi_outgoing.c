@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <mpi.h>
+
+#include "common/base/bytes.h"
+#include "common/base/mem.h"
+#include "common/net/mpi_internal.h"
+
+#define PREFIX_BYTES 8u
+
+/*
+ * A neighbour heard from so lately spins still (the pump does for twice as long). What came from another host may
+ * have been under way for longer than that, so those are always rung.
+ */
+#define AWAKE_US 25u
+/* Whoever was rung looks around for a while: so often is enough. */
+#define RING_EVERY_US 25u
+
+static void ring(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    uint64_t now = ts_mpi_clock_us();
+    if (now - peer->rung_us < RING_EVERY_US) return;
+    if (peer->same_host && now - peer->heard_us < AWAKE_US) return;
+    if (ts_bell_ring(mpi->bell, number)) peer->rung_us = now;
+}
+
+terse_status ts_mpi_queue_frame(ts_mpi *mpi, uint32_t number, ts_buffer *frame) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->count == peer->room) {
+        size_t room = peer->room ? peer->room * 2 : 16;
+        ts_mpi_outgoing *grown = ts_mem_calloc(room, sizeof *grown);
+        TS_REQUIRE(grown, TERSE_ENOMEM);
+        for (size_t i = 0; i < peer->count; i++) grown[i] = peer->queue[(peer->head + i) % peer->room];
+        ts_mem_free(peer->queue);
+        peer->queue = grown;
+        peer->room = room;
+        peer->head = 0;
+    }
+    peer->queue[(peer->head + peer->count) % peer->room] = (ts_mpi_outgoing){.frame = ts_buffer_ref(frame)};
+    if (peer->count++ == 0) mpi->backlog++;
+    peer->queued_bytes += frame->len;
+    mpi->counters.queued_bytes += frame->len;
+    return TERSE_OK;
+}
+
+static void pop(ts_mpi *mpi, ts_mpi_peer *peer) {
+    ts_buffer_unref(peer->queue[peer->head].frame);
+    peer->head = (peer->head + 1) % peer->room;
+    if (--peer->count == 0) mpi->backlog--;
+}
+
+void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    while (peer->count) pop(mpi, peer); /* what MPI reads from is held by its requests */
+    mpi->counters.queued_bytes -= peer->queued_bytes;
+    peer->queued_bytes = 0;
+}
+
+void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner) {
+    ts_mpi_peer *peer = &mpi->peers[owner->peer];
+    if (owner->tag == TS_TAG_CREDIT) peer->crediting = false;
+    else peer->sends--;
+    ts_buffer_unref(owner->frame);
+}
+
+/* One message to MPI. frame: what holds the bytes; gets a reference until they have been read. Room is reserved. */
+static bool post(ts_mpi *mpi, uint32_t number, int tag, ts_buffer *frame, const uint8_t *bytes, size_t len) {
+    MPI_Request request;
+    if (MPI_Isend(bytes, (int)len, MPI_BYTE, (int)number, tag, mpi->comm, &request) != MPI_SUCCESS) {
+        mpi->counters.dropped++;
+        return false;
+    }
+    mpi->counters.bytes_out += len;
+    int complete = 0; /* small messages are copied at once: no need to ask for them again */
+    if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) complete = 1;
+    ring(mpi, number);
+    if (complete) return true;
+    ts_mpi_owner owner = {.peer = number, .tag = tag, .sends = true, .bytes = len};
+    if (frame) owner.frame = ts_buffer_ref(frame);
+    if (tag == TS_TAG_CREDIT) mpi->peers[number].crediting = true;
+    else mpi->peers[number].sends++;
+    ts_mpi_requests_add(&mpi->active, request, &owner);
+    return true;
+}
+
+static bool may_send(const ts_mpi_peer *peer, size_t len) {
+    return peer->sent - peer->credited + len + TS_MPI_MESSAGE_COST <= peer->window_bytes;
+}
+
+/* The length of a frame that comes in chunks, ahead of them. */
+static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
+    ts_buffer *prefix;
+    if (ts_buffer_create(PREFIX_BYTES, &prefix) != TERSE_OK) return false; /* the next poll tries again */
+    ts_store_u64(prefix->data, head->frame->len);
+    prefix->len = PREFIX_BYTES;
+    head->prefixed = true;
+    bool sent = post(mpi, number, TS_TAG_PREFIX, prefix, prefix->data, prefix->len);
+    ts_buffer_unref(prefix);
+    return sent;
+}
+
+bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    bool moved = false;
+    while (peer->count && peer->sends < TS_MPI_SENDS_PER_PEER) {
+        ts_mpi_outgoing *head = &peer->queue[peer->head];
+        size_t left = head->frame->len - head->at;
+        bool whole = head->frame->len <= peer->chunk_bytes;
+        bool prefix = !whole && !head->prefixed;
+        size_t len = prefix ? PREFIX_BYTES : left < peer->chunk_bytes ? left : peer->chunk_bytes;
+        if (!may_send(peer, len) || ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) break;
+        bool sent = prefix ? post_prefix(mpi, number, head)
+                           : post(mpi, number, whole ? TS_TAG_WHOLE : TS_TAG_CHUNK, head->frame,
+                                  head->frame->data + head->at, len);
+        if (!sent) {
+            if (prefix && !head->prefixed) break;
+            ts_mpi_drop(mpi, number); /* a gap in the stream: nothing behind it makes sense */
+            return true;
+        }
+        moved = true;
+        peer->sent += len + TS_MPI_MESSAGE_COST;
+        if (prefix) continue;
+        head->at += len;
+        peer->queued_bytes -= len;
+        mpi->counters.queued_bytes -= len;
+        if (head->at == head->frame->len) pop(mpi, peer);
+    }
+    return moved;
+}
+
+bool ts_mpi_push_out_all(ts_mpi *mpi) {
+    bool moved = false;
+    for (uint32_t p = 0; mpi->backlog && p < mpi->base.peer_count; p++) {
+        if (mpi->peers[p].count) moved = ts_mpi_push_out(mpi, p) || moved;
+    }
+    return moved;
+}
+
+void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->window_bytes / 2) return;
+    if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) return;
+    ts_store_u64(peer->credit, peer->taken);
+    uint64_t told = peer->taken;
+    if (post(mpi, number, TS_TAG_CREDIT, NULL, peer->credit, sizeof peer->credit)) peer->returned = told;
+}

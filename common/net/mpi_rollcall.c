@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The roll call: each rank tells rank 0 who it is; rank 0 answers all of them with the table, or with the reason why
+ * there is none. Point to point on MPI_COMM_WORLD, under a tag of its own, so that a rank which never calls is named
+ * instead of waited for: a collective call could only hang.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/mem.h"
+#include "common/net/mpi_internal.h"
+
+#define ROLL_MAGIC 0x6c6c6f72u
+#define ANSWER_GRACE_US 1000000u /* rank 0 answers at the deadline; that answer must still be heard */
+#define NAP_NS 100000
+
+/* Who a rank is. Plain bytes between processes of one architecture. */
+typedef struct {
+    uint32_t magic, version, role, reserved;
+    uint64_t window_bytes, frame_limit_bytes;
+    char host[40];
+    ts_bell_address bell;
+} roll_entry;
+
+/* Rank 0's answer; on TERSE_OK the entries follow. */
+typedef struct {
+    uint32_t magic, status;
+    ts_error error;
+} roll_answer;
+
+typedef struct {
+    ts_mpi *mpi;
+    int rank, size;
+    uint64_t until_us;
+    roll_entry *entries; /* size of them; magic 0: not heard of yet */
+    uint8_t *answer;     /* roll_answer and entries */
+    size_t answer_bytes;
+} roll;
+
+static void nap(void) {
+    struct timespec pause = {.tv_nsec = NAP_NS};
+    nanosleep(&pause, NULL);
+}
+
+static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
+    roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .role = (uint32_t)options->role,
+                        .window_bytes = options->window_bytes, .frame_limit_bytes = options->frame_limit_bytes};
+    char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
+    int len = 0;
+    MPI_Get_processor_name(host, &len);
+    snprintf(entry.host, sizeof entry.host, "%.*s", (int)sizeof entry.host - 1, host);
+    ts_bell_own_address(mpi->bell, &entry.bell);
+    return entry;
+}
+
+static bool finished(MPI_Request *requests, int count, uint64_t until_us) {
+    for (int done = 0; !done;) {
+        if (MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return false;
+        if (!done && ts_mpi_clock_us() > until_us) return false;
+        if (!done) nap();
+    }
+    return true;
+}
+
+/* ---- rank 0 ------------------------------------------------------------------------------------------------------------ */
+
+/* Receives one entry if there is one. Returns whether it did. */
+static bool hear_one(roll *call) {
+    int flag = 0, bytes = 0;
+    MPI_Message message;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, TS_TAG_ROLL, MPI_COMM_WORLD, &flag, &message, &status) != MPI_SUCCESS || !flag) return false;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    roll_entry entry = {0};
+    /* Eager, and matched: it is here already. Anything of another size is a rank of another build. */
+    int room = bytes == (int)sizeof entry ? bytes : 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Imrecv(&entry, room, MPI_BYTE, &message, &request) == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
+    entry.magic = ROLL_MAGIC;
+    entry.host[sizeof entry.host - 1] = 0;
+    call->entries[status.MPI_SOURCE] = entry;
+    return true;
+}
+
+static terse_status name_missing(const roll *call, double seconds, ts_error *error) {
+    char list[700] = "";
+    size_t at = 0;
+    int missing = 0;
+    for (int r = 0; r < call->size; r++) {
+        if (call->entries[r].magic) continue;
+        if (at < sizeof list - 16) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", missing ? ", " : "", r);
+        missing++;
+    }
+    return ts_error_set(error, TERSE_ETIMEDOUT, "%s %s of %d did not join within %g s: stuck before it opened Terse, or no "
+                        "program of Terse at all", missing == 1 ? "rank" : "ranks", list, call->size, seconds);
+}
+
+static terse_status check_versions(const roll *call, ts_error *error) {
+    for (int r = 0; r < call->size; r++) {
+        if (call->entries[r].version == TS_MPI_WIRE_VERSION) continue;
+        return ts_error_set(error, TERSE_EVERSION, "rank %d speaks version %u of the transport, rank 0 version %u", r,
+                            call->entries[r].version, TS_MPI_WIRE_VERSION);
+    }
+    return TERSE_OK;
+}
+
+/* Tells all that have called. Whoever has not may come later: its answer is left to MPI. */
+static terse_status answer_all(roll *call, terse_status status, const ts_error *error) {
+    roll_answer head = {.magic = ROLL_MAGIC, .status = (uint32_t)status};
+    if (status != TERSE_OK) head.error = *error;
+    memcpy(call->answer, &head, sizeof head);
+    memcpy(call->answer + sizeof head, call->entries, (size_t)call->size * sizeof *call->entries);
+    MPI_Request *requests = ts_mem_calloc((size_t)call->size, sizeof *requests);
+    TS_REQUIRE(requests, TERSE_ENOMEM);
+    int bytes = (int)(status == TERSE_OK ? call->answer_bytes : sizeof head), count = 0;
+    for (int r = 1; r < call->size; r++) {
+        if (!call->entries[r].magic) continue;
+        if (MPI_Isend(call->answer, bytes, MPI_BYTE, r, TS_TAG_ROLL, MPI_COMM_WORLD, &requests[count]) == MPI_SUCCESS) count++;
+    }
+    bool all = finished(requests, count, ts_mpi_clock_us() + ANSWER_GRACE_US);
+    ts_mem_free(requests);
+    if (!all) call->answer = NULL; /* still being read from */
+    return all || status != TERSE_OK ? TERSE_OK : TERSE_EPEER;
+}
+
+static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *error) {
+    int heard = 1;
+    while (heard < call->size && ts_mpi_clock_us() < call->until_us) {
+        if (hear_one(call)) heard++;
+        else nap();
+    }
+    terse_status status = TERSE_OK;
+    if (heard < call->size) status = name_missing(call, (double)options->deadline_us * 1e-6, error);
+    else status = check_versions(call, error);
+    terse_status told = answer_all(call, status, error);
+    if (status == TERSE_OK && told != TERSE_OK) {
+        return ts_error_set(error, told, "a rank has answered the roll call and then fallen silent");
+    }
+    return status;
+}
+
+/* ---- the others ---------------------------------------------------------------------------------------------------------- */
+
+static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *error) {
+    MPI_Request request;
+    int flag = 0, bytes = 0;
+    MPI_Message message;
+    MPI_Status status;
+    uint64_t until_us = call->until_us + ANSWER_GRACE_US;
+    if (MPI_Isend(&call->entries[call->rank], (int)sizeof *call->entries, MPI_BYTE, 0, TS_TAG_ROLL, MPI_COMM_WORLD,
+                  &request) != MPI_SUCCESS) return ts_error_set(error, TERSE_EPEER, "rank 0 cannot be reached");
+    while (!flag && ts_mpi_clock_us() < until_us) {
+        if (MPI_Improbe(0, TS_TAG_ROLL, MPI_COMM_WORLD, &flag, &message, &status) != MPI_SUCCESS) break;
+        if (!flag) nap();
+    }
+    if (!flag || !finished(&request, 1, until_us)) {
+        call->entries = NULL; /* the request may still read it */
+        return ts_error_set(error, TERSE_ETIMEDOUT, "rank 0 did not answer the roll call within %g s: it is stuck before it "
+                            "opened Terse, or no program of Terse at all", (double)options->deadline_us * 1e-6);
+    }
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    TS_REQUIRE(bytes >= (int)sizeof(roll_answer) && (size_t)bytes <= call->answer_bytes,
+               ts_error_set(error, TERSE_EVERSION, "rank 0 is of another version: its roll call is malformed"));
+    bool came = MPI_Imrecv(call->answer, bytes, MPI_BYTE, &message, &request) == MPI_SUCCESS;
+    if (!came || !finished(&request, 1, until_us)) {
+        call->answer = NULL;
+        return ts_error_set(error, TERSE_ETIMEDOUT, "rank 0 fell silent in the roll call");
+    }
+    roll_answer head;
+    memcpy(&head, call->answer, sizeof head);
+    head.error.text[sizeof head.error.text - 1] = 0;
+    if (head.status != TERSE_OK) return ts_error_set(error, (terse_status)head.status, "%s", head.error.text);
+    TS_REQUIRE((size_t)bytes == call->answer_bytes,
+               ts_error_set(error, TERSE_EVERSION, "rank 0 is of another version: its roll call is malformed"));
+    memcpy(call->entries, call->answer + sizeof head, (size_t)call->size * sizeof *call->entries);
+    return TERSE_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------------- */
+
+static void set_window(ts_mpi_peer *peer, uint64_t ours, uint64_t theirs) {
+    uint64_t window = ours < theirs ? ours : theirs;
+    if (window < TS_MPI_WINDOW_MIN_BYTES) window = TS_MPI_WINDOW_MIN_BYTES;
+    peer->window_bytes = (size_t)window;
+    peer->chunk_bytes = peer->window_bytes / 2 - TS_MPI_MESSAGE_COST;
+    if (peer->chunk_bytes > TS_MPI_CHUNK_BYTES) peer->chunk_bytes = TS_MPI_CHUNK_BYTES;
+}
+
+static void name_peers(const roll *call) {
+    static const char *const roles[] = {"server", "worker", "rank"};
+    ts_mpi *mpi = call->mpi;
+    uint32_t counts[3] = {0};
+    const roll_entry *own = &call->entries[call->rank];
+    for (int r = 0; r < call->size; r++) {
+        const roll_entry *entry = &call->entries[r];
+        ts_peer *peer = &mpi->names[r];
+        peer->role = entry->role <= TS_ROLE_NONE ? (ts_role)entry->role : TS_ROLE_NONE;
+        peer->index = counts[peer->role]++;
+        snprintf(peer->name, sizeof peer->name, "%s %u (rank %d on %.*s)", roles[peer->role], peer->index, r,
+                 (int)sizeof entry->host - 8, entry->host);
+        mpi->peers[r].last = &mpi->peers[r].first;
+        mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
+        set_window(&mpi->peers[r], own->window_bytes, entry->window_bytes);
+    }
+    mpi->base.peers = mpi->names;
+    mpi->base.self = (uint32_t)call->rank;
+    mpi->base.servers = counts[TS_ROLE_SERVER];
+    mpi->base.workers = counts[TS_ROLE_WORKER];
+}
+
+static terse_status meet_bells(const roll *call) {
+    ts_bell_address *addresses = ts_mem_calloc((size_t)call->size, sizeof *addresses);
+    TS_REQUIRE(addresses, TERSE_ENOMEM);
+    for (int r = 0; r < call->size; r++) addresses[r] = call->entries[r].bell;
+    terse_status status = ts_bell_meet(call->mpi->bell, addresses, (uint32_t)call->size, (uint32_t)call->rank);
+    ts_mem_free(addresses);
+    return status;
+}
+
+static terse_status make_tables(roll *call) {
+    ts_mpi *mpi = call->mpi;
+    size_t size = (size_t)call->size;
+    mpi->names = ts_mem_calloc(size, sizeof *mpi->names);
+    mpi->peers = ts_mem_calloc(size, sizeof *mpi->peers);
+    call->entries = ts_mem_calloc(size, sizeof *call->entries);
+    call->answer_bytes = sizeof(roll_answer) + size * sizeof *call->entries;
+    call->answer = ts_mem_calloc(call->answer_bytes, 1);
+    TS_REQUIRE(mpi->names && mpi->peers && call->entries && call->answer, TERSE_ENOMEM);
+    return TERSE_OK;
+}
+
+terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_error *error) {
+    roll call = {.mpi = mpi, .until_us = ts_mpi_clock_us() + options->deadline_us};
+    MPI_Errhandler before;
+    MPI_Comm_rank(MPI_COMM_WORLD, &call.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &call.size);
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before); /* the world is the user's: it is left as it was found */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    terse_status status = make_tables(&call);
+    if (status != TERSE_OK) {
+        status = ts_error_set(error, status, "no memory for the roll call");
+        goto out;
+    }
+    call.entries[call.rank] = own_entry(mpi, options);
+    status = call.rank == 0 ? lead(&call, options, error) : follow(&call, options, error);
+    if (status != TERSE_OK) goto out;
+    name_peers(&call);
+    status = meet_bells(&call);
+    if (status == TERSE_OK) mpi->base.peer_count = (uint32_t)call.size;
+out:
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
+    if (before != MPI_ERRHANDLER_NULL) MPI_Errhandler_free(&before);
+    ts_mem_free(call.answer);
+    ts_mem_free(call.entries);
+    return status;
+}

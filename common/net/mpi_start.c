@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/mpi_internal.h"
+
+#define EXIT_DEADLINE 4
+
+struct ts_mpi_watchdog {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t disarmed_now;
+    bool disarmed;
+    struct timespec until;
+    int code;
+    const char *what;
+};
+
+static void *watch(void *argument) {
+    ts_mpi_watchdog *watchdog = argument;
+    int over = 0;
+    pthread_mutex_lock(&watchdog->mutex);
+    while (!watchdog->disarmed && over == 0) {
+        over = pthread_cond_timedwait(&watchdog->disarmed_now, &watchdog->mutex, &watchdog->until);
+    }
+    bool disarmed = watchdog->disarmed;
+    pthread_mutex_unlock(&watchdog->mutex);
+    if (disarmed) return NULL;
+    if (watchdog->what) ts_log(TS_LOG_ERROR, "mpi", "deadline passed", "reason=\"%s\"", watchdog->what);
+    fflush(NULL);
+    _exit(watchdog->code); /* no exit handlers: those of MPI may hang as the call itself does */
+}
+
+ts_mpi_watchdog *ts_mpi_watchdog_arm(uint64_t after_us, int code, const char *what) {
+    ts_mpi_watchdog *watchdog = ts_mem_calloc(1, sizeof *watchdog);
+    if (!watchdog) return NULL;
+    watchdog->code = code;
+    watchdog->what = what;
+    clock_gettime(CLOCK_MONOTONIC, &watchdog->until);
+    uint64_t nanoseconds = (uint64_t)watchdog->until.tv_nsec + after_us % 1000000u * 1000u;
+    watchdog->until.tv_sec += (time_t)(after_us / 1000000u + nanoseconds / 1000000000u);
+    watchdog->until.tv_nsec = (long)(nanoseconds % 1000000000u);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watchdog->disarmed_now, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&watchdog->mutex, NULL);
+    if (pthread_create(&watchdog->thread, NULL, watch, watchdog) == 0) return watchdog;
+    ts_mem_free(watchdog);
+    return NULL;
+}
+
+void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog) {
+    if (!watchdog) return;
+    pthread_mutex_lock(&watchdog->mutex);
+    watchdog->disarmed = true;
+    pthread_cond_signal(&watchdog->disarmed_now);
+    pthread_mutex_unlock(&watchdog->mutex);
+    pthread_join(watchdog->thread, NULL);
+    pthread_mutex_destroy(&watchdog->mutex);
+    pthread_cond_destroy(&watchdog->disarmed_now);
+    ts_mem_free(watchdog);
+}
+
+/* Open MPI leaves SIGPIPE deadly: one peer's death would take this process along. A handler of the user's own stays. */
+static void ignore_sigpipe(void) {
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
+/* Before MPI_Init only the launcher's variables can say who this is. */
+static void describe_hang(char *text, size_t capacity, double seconds) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *size = getenv("OMPI_COMM_WORLD_SIZE");
+    char host[64] = "this host";
+    gethostname(host, sizeof host - 1);
+    snprintf(text, capacity,
+             "rank %s of %s on %s: MPI_Init did not return within %g s: some rank never called it (is a program of this "
+             "mpirun no MPI program, or stuck before it?), or hosts cannot reach each other (see btl_tcp_if_include)",
+             rank ? rank : "?", size ? size : "?", host, seconds);
+}
+
+static terse_status initialise(const ts_mpi_options *options, ts_error *error) {
+    char what[400];
+    int wanted = options->needs_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, provided;
+    describe_hang(what, sizeof what, (double)options->deadline_us * 1e-6);
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->deadline_us, EXIT_DEADLINE, what);
+    int result = MPI_Init_thread(NULL, NULL, wanted, &provided);
+    ts_mpi_watchdog_disarm(watchdog);
+    TS_REQUIRE(result == MPI_SUCCESS, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI_Init_thread failed (%d)", result));
+    return TERSE_OK;
+}
+
+terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *error) {
+    int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
+    ignore_sigpipe();
+    mpi->deadline_us = options->deadline_us;
+    MPI_Finalized(&finalised);
+    TS_REQUIRE(!finalised, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI has been finalised; it cannot start again"));
+    MPI_Initialized(&initialised);
+    if (!initialised) {
+        TS_TRY(initialise(options, error));
+        mpi->initialised_mpi = true;
+    }
+    MPI_Query_thread(&level);
+    mpi->multiple = level == MPI_THREAD_MULTIPLE;
+    return TERSE_OK;
+}

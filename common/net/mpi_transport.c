@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/mpi_internal.h"
+
+#define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
+#define FINALIZE_US 5000000u
+#define RECOVERY_VARIABLE "orte_enable_recovery"
+
+static const ts_transport_ops mpi_ops;
+
+static ts_mpi *of(const ts_transport *transport) { return (ts_mpi *)(uintptr_t)transport; }
+
+/* The pump is given any transport; only this back end has bells. */
+static bool is_mpi(const ts_transport *transport) { return transport->ops == &mpi_ops; }
+
+uint64_t ts_mpi_clock_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------ */
+
+static terse_status mpi_send(ts_transport *transport, uint32_t number, ts_buffer *frame) {
+    ts_mpi *mpi = of(transport);
+    TS_REQUIRE(number < transport->peer_count && !mpi->peers[number].dropped, TERSE_EPEER);
+    if (frame->len > mpi->frame_limit_bytes) {
+        mpi->counters.dropped++;
+        return TERSE_ELIMIT;
+    }
+    TS_TRY(ts_mpi_queue_frame(mpi, number, frame));
+    mpi->counters.frames_out++;
+    ts_mpi_push_out(mpi, number);
+    return TERSE_OK;
+}
+
+static bool finish_requests(ts_mpi *mpi, ts_mpi_requests *requests) {
+    int done = ts_mpi_requests_test(requests);
+    for (int i = 0; i < done; i++) {
+        ts_mpi_owner owner = requests->done[i]; /* a handler may send, and the table may move */
+        bool failed = requests->failed[i];
+        if (owner.sends) {
+            ts_mpi_send_completed(mpi, &owner);
+            if (failed) ts_mpi_drop(mpi, owner.peer);
+        } else {
+            ts_mpi_receive_completed(mpi, &owner, failed);
+        }
+    }
+    return done > 0;
+}
+
+/*
+ * A probe that finds nothing drives MPI once, and what that brings in only the next probe finds; so what a poll finds
+ * came after the beginning of the last but one that found everything.
+ */
+static bool mpi_poll(ts_transport *transport) {
+    ts_mpi *mpi = of(transport);
+    uint64_t now = ts_mpi_clock_us();
+    mpi->sent_after_us = mpi->drained_us[0];
+    bool moved = mpi->backlog && ts_mpi_push_out_all(mpi);
+    int found = 0;
+    while (found < TS_MPI_PROBES_PER_POLL && ts_mpi_probe(mpi)) found++;
+    if (mpi->active.count) moved = finish_requests(mpi, &mpi->active) || moved;
+    if (mpi->aside.count && ++mpi->polls % TS_MPI_ASIDE_EVERY == 0) finish_requests(mpi, &mpi->aside);
+    if (found < TS_MPI_PROBES_PER_POLL) {
+        mpi->drained_us[0] = mpi->drained_us[1];
+        mpi->drained_us[1] = now;
+    }
+    return moved || found > 0;
+}
+
+static size_t mpi_queued(const ts_transport *transport, uint32_t number) {
+    return number < transport->peer_count ? of(transport)->peers[number].queued_bytes : 0;
+}
+
+/*
+ * Requests of the peer may never complete, and MPI may write to their buffers as long as they have not: they are set
+ * aside and looked at now and then.
+ */
+void ts_mpi_drop(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->dropped) return;
+    peer->dropped = true;
+    ts_mpi_forget_queue(mpi, number);
+    ts_mpi_forget_incoming(mpi, number);
+    ts_mpi_requests_move(&mpi->active, &mpi->aside, number);
+}
+
+static void mpi_drop_peer(ts_transport *transport, uint32_t number) {
+    if (number < transport->peer_count) ts_mpi_drop(of(transport), number);
+}
+
+static uint64_t mpi_now_us(const ts_transport *transport) {
+    (void)transport;
+    return ts_mpi_clock_us();
+}
+
+static void mpi_counters(const ts_transport *transport, ts_transport_counters *out) { *out = of(transport)->counters; }
+
+static void mpi_destroy(ts_transport *transport) { ts_mpi_free(of(transport)); }
+
+static const ts_transport_ops mpi_ops = {mpi_send, mpi_poll, mpi_queued, mpi_drop_peer,
+                                         mpi_now_us, mpi_counters, mpi_destroy};
+
+/* ---- life -------------------------------------------------------------------------------------------------------------- */
+
+/* Frees all but what requests under way refer to. */
+void ts_mpi_free(ts_mpi *mpi) {
+    if (!mpi) return;
+    for (uint32_t p = 0; mpi->peers && p < mpi->base.peer_count; p++) {
+        ts_mpi_forget_queue(mpi, p);
+        ts_mpi_forget_incoming(mpi, p);
+        ts_mem_free(mpi->peers[p].queue);
+    }
+    while (mpi->spare) {
+        ts_mpi_incoming *next = mpi->spare->next;
+        ts_mem_free(mpi->spare);
+        mpi->spare = next;
+    }
+    bool stuck = mpi->active.count || mpi->aside.count;
+    ts_mpi_requests_free(&mpi->active);
+    ts_mpi_requests_free(&mpi->aside);
+    ts_bell_destroy(mpi->bell);
+    ts_mem_free(mpi->names);
+    if (stuck) return; /* a CREDIT under way is read from the peer table */
+    ts_mem_free(mpi->peers);
+    ts_mem_free(mpi);
+}
+
+/* A communicator of one's own, so that nobody else's messages are ever matched. */
+static terse_status duplicate_world(ts_mpi *mpi, uint64_t until_us, ts_error *error) {
+    MPI_Request request;
+    int done = 0;
+    if (MPI_Comm_idup(MPI_COMM_WORLD, &mpi->comm, &request) != MPI_SUCCESS) {
+        return ts_error_set(error, TERSE_EUNSUPPORTED, "MPI cannot duplicate MPI_COMM_WORLD");
+    }
+    while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
+        if (ts_mpi_clock_us() > until_us) {
+            return ts_error_set(error, TERSE_ETIMEDOUT, "a rank has answered the roll call and then fallen silent");
+        }
+        sched_yield();
+    }
+    TS_REQUIRE(done, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI cannot duplicate MPI_COMM_WORLD"));
+    MPI_Comm_set_errhandler(mpi->comm, MPI_ERRORS_RETURN);
+    return TERSE_OK;
+}
+
+terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) {
+    uint64_t until_us = ts_mpi_clock_us() + options->deadline_us;
+    ts_mpi *mpi = ts_mem_calloc(1, sizeof *mpi);
+    TS_REQUIRE(mpi, ts_error_set(error, TERSE_ENOMEM, "no memory for the transport"));
+    mpi->base.ops = &mpi_ops;
+    mpi->comm = mpi->workers = MPI_COMM_NULL;
+    mpi->frame_limit_bytes = options->frame_limit_bytes;
+    terse_status status = ts_bell_create(&mpi->bell);
+    if (status == TERSE_OK) status = ts_mpi_start(options, mpi, error);
+    if (status == TERSE_OK) status = ts_mpi_roll_call(mpi, options, error);
+    if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);
+    if (status != TERSE_OK) {
+        ts_mpi_free(mpi);
+        return status;
+    }
+    *out = &mpi->base;
+    return TERSE_OK;
+}
+
+static bool all_sent(const ts_mpi *mpi) {
+    if (mpi->backlog) return false;
+    for (int i = 0; i < mpi->active.count; i++) {
+        if (mpi->active.owner[i].sends) return false;
+    }
+    return true;
+}
+
+static void flush(ts_mpi *mpi, uint64_t deadline_us) {
+    uint64_t until_us = ts_mpi_clock_us() + deadline_us;
+    while (!all_sent(mpi) && ts_mpi_clock_us() < until_us) {
+        if (!mpi_poll(&mpi->base)) sched_yield();
+    }
+    until_us = ts_mpi_clock_us() + LINGER_US;
+    while (ts_mpi_clock_us() < until_us) {
+        if (!mpi_poll(&mpi->base)) sched_yield();
+    }
+}
+
+void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code) {
+    ts_mpi *mpi = of(transport);
+    transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
+    flush(mpi, deadline_us);
+    if (!clean) {
+        fflush(NULL);
+        _Exit(exit_code);
+    }
+    bool finalises = mpi->initialised_mpi;
+    if (!finalises) {
+        if (mpi->workers != MPI_COMM_NULL) MPI_Comm_free(&mpi->workers);
+        if (!mpi->active.count && !mpi->aside.count) MPI_Comm_free(&mpi->comm);
+    }
+    ts_mpi_free(mpi);
+    if (!finalises) return;
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(FINALIZE_US, exit_code, NULL);
+    MPI_Finalize();
+    ts_mpi_watchdog_disarm(watchdog);
+}
+
+/* ---- what else is asked of it --------------------------------------------------------------------------------------------- */
+
+bool ts_mpi_transport_multiple(const ts_transport *transport) { return of(transport)->multiple; }
+
+terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) {
+    ts_mpi *mpi = of(transport);
+    TS_REQUIRE(transport->peers[transport->self].role == TS_ROLE_WORKER, TERSE_ESTATE);
+    if (mpi->workers == MPI_COMM_NULL) {
+        int *ranks = ts_mem_calloc(transport->workers, sizeof *ranks);
+        TS_REQUIRE(ranks, TERSE_ENOMEM);
+        int count = 0;
+        for (uint32_t p = 0; p < transport->peer_count; p++) {
+            if (transport->peers[p].role == TS_ROLE_WORKER) ranks[count++] = (int)p;
+        }
+        MPI_Group world, workers;
+        MPI_Comm_group(MPI_COMM_WORLD, &world);
+        MPI_Group_incl(world, count, ranks, &workers);
+        ts_mem_free(ranks);
+        ts_mpi_watchdog *watchdog =
+            ts_mpi_watchdog_arm(mpi->deadline_us, 4, "not all workers have called terse_comm within the deadline");
+        int result = MPI_Comm_create_group(MPI_COMM_WORLD, workers, TS_TAG_ROLL + 1, &mpi->workers);
+        ts_mpi_watchdog_disarm(watchdog);
+        MPI_Group_free(&workers);
+        MPI_Group_free(&world);
+        TS_REQUIRE(result == MPI_SUCCESS, TERSE_EUNSUPPORTED);
+    }
+    memcpy(comm, &mpi->workers, sizeof mpi->workers);
+    return TERSE_OK;
+}
+
+int ts_mpi_transport_bell_fd(const ts_transport *transport) {
+    return is_mpi(transport) ? ts_bell_fd(of(transport)->bell) : -1;
+}
+
+bool ts_mpi_transport_bell_complete(const ts_transport *transport) {
+    return is_mpi(transport) && ts_bell_complete(of(transport)->bell, ts_mpi_clock_us());
+}
+
+void ts_mpi_transport_bell_clear(ts_transport *transport) {
+    if (is_mpi(transport)) ts_bell_clear(of(transport)->bell, ts_mpi_clock_us());
+}
+
+bool ts_mpi_transport_busy(const ts_transport *transport) {
+    return is_mpi(transport) && (of(transport)->active.count || of(transport)->backlog);
+}
+
+/* The parameter may come from the environment, a file or mpirun's command line: MPI's own view covers them all. */
+bool ts_mpi_recovery_on(void) {
+    int provided, index, count = 0, enabled = 0;
+    const char *set = getenv("OMPI_MCA_" RECOVERY_VARIABLE);
+    if (set) return strcmp(set, "0") != 0 && strcmp(set, "false") != 0;
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return false;
+    MPI_T_cvar_handle handle;
+    if (MPI_T_cvar_get_index(RECOVERY_VARIABLE, &index) == MPI_SUCCESS &&
+        MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) == MPI_SUCCESS) {
+        if (count != 1 || MPI_T_cvar_read(handle, &enabled) != MPI_SUCCESS) enabled = 0;
+        MPI_T_cvar_handle_free(&handle);
+    }
+    MPI_T_finalize();
+    return enabled != 0;
+}

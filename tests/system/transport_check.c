@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks flood each other through the MPI transport and check every byte.
+ *
+ *   mpirun --tune configs/openmpi.conf -n 4 transport_check [frames=N] [window=BYTES] [seed=N]
+ *     kill=RANK      that rank kills itself in the middle; the others must not mind
+ *     absent=RANK    that rank initialises MPI and never joins the roll call
+ *     small=RANK     that rank accepts frames up to 64 KiB only: larger ones are lost and counted, nothing else
+ *     deadline=S     of roll call and silence; 20 when not given
+ *
+ * Both ends derive size and bytes of frame n from (seed, sender, receiver, n). Each rank that succeeds prints
+ * "transport_check: rank R of N ok ..."; exit codes of mpirun prove nothing.
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/base/bytes.h"
+#include "common/base/mem.h"
+#include "common/base/random.h"
+#include "common/net/mpi_transport.h"
+#include "common/net/pump.h"
+
+#define LIMIT_BYTES (16u << 20)
+#define SMALL_LIMIT_BYTES (64u << 10)
+#define BACKLOG_BYTES (8u << 20)
+#define TICK_MS 20
+
+typedef struct {
+    uint64_t sent, got, lost; /* frames to it and of it; lost: over its receiver's limit */
+    uint64_t bytes_got, heard_us;
+    bool gone;
+} peer_check;
+
+typedef struct {
+    uint64_t frames, window, seed, deadline_s;
+    long kill, absent, small;
+    ts_transport *transport;
+    peer_check *peers;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    ts_pump *pump;
+    uint64_t wrong;
+    bool over;
+} check;
+
+/* Mostly small, as frames are; some of no bytes, some of several chunks, some on the borders. */
+static size_t size_of(uint64_t key) {
+    static const size_t borders[] = {0, 1, 4095, 4096, 4097, 65535, 65536, 65537, (4u << 20) - 1, 4u << 20, (4u << 20) + 1};
+    uint64_t kind = key % 100;
+    uint64_t draw = ts_mix64(key);
+    if (kind < 15) return borders[draw % (sizeof borders / sizeof borders[0])];
+    if (kind < 80) return draw % 600;
+    if (kind < 95) return draw % 100000;
+    return draw % (12u << 20);
+}
+
+static uint64_t key_of(const check *c, uint32_t from, uint32_t to, uint64_t n) {
+    return ts_random_key(c->seed, n, from, to, 77);
+}
+
+static uint8_t byte_tail(uint64_t key, size_t at) { return (uint8_t)(ts_mix64(key + at / 8) >> (8 * (at % 8))); }
+
+static void fill(uint8_t *bytes, size_t len, uint64_t key) {
+    size_t at = 0;
+    for (; at + 8 <= len; at += 8) ts_store_u64(bytes + at, ts_mix64(key + at / 8));
+    for (; at < len; at++) bytes[at] = byte_tail(key, at);
+}
+
+static bool matches(const uint8_t *bytes, size_t len, uint64_t key) {
+    size_t at = 0;
+    for (; at + 8 <= len; at += 8) {
+        if (ts_load_u64(bytes + at) != ts_mix64(key + at / 8)) return false;
+    }
+    for (; at < len; at++) {
+        if (bytes[at] != byte_tail(key, at)) return false;
+    }
+    return true;
+}
+
+/* Frames that are over this rank's limit never arrive; the next one that does tells how many those were. */
+static void skip_lost(check *c, uint32_t peer) {
+    peer_check *p = &c->peers[peer];
+    if (c->small != (long)c->transport->self) return;
+    while (p->got < c->frames && size_of(key_of(c, peer, c->transport->self, p->got)) > SMALL_LIMIT_BYTES) {
+        p->got++;
+        p->lost++;
+    }
+}
+
+static void on_frame(void *context, uint32_t peer, ts_buffer *frame) {
+    check *c = context;
+    peer_check *p = &c->peers[peer];
+    skip_lost(c, peer);
+    uint64_t key = key_of(c, peer, c->transport->self, p->got);
+    if (p->got >= c->frames || frame->len != size_of(key) || !matches(frame->data, frame->len, key)) {
+        if (c->wrong++ == 0) fprintf(stderr, "transport_check: frame %lu of rank %u is wrong\n", (unsigned long)p->got, peer);
+    }
+    p->got++;
+    p->bytes_got += frame->len;
+    p->heard_us = c->transport->ops->now_us(c->transport);
+    skip_lost(c, peer);
+    if (c->kill == (long)c->transport->self && p->got > c->frames / 2) kill(getpid(), SIGKILL);
+}
+
+static void send_more(check *c) {
+    ts_transport *t = c->transport;
+    for (uint32_t p = 0; p < t->peer_count; p++) {
+        peer_check *peer = &c->peers[p];
+        while (p != t->self && !peer->gone && peer->sent < c->frames && t->ops->queued(t, p) < BACKLOG_BYTES) {
+            uint64_t key = key_of(c, t->self, p, peer->sent);
+            size_t len = size_of(key);
+            ts_buffer *frame;
+            if (ts_buffer_create(len + 1, &frame) != TERSE_OK) return;
+            fill(frame->data, len, key);
+            frame->len = len;
+            terse_status status = t->ops->send(t, p, frame);
+            ts_buffer_unref(frame);
+            if (status != TERSE_OK) c->wrong++;
+            peer->sent++;
+        }
+    }
+}
+
+static bool all_done(check *c) {
+    for (uint32_t p = 0; p < c->transport->peer_count; p++) {
+        skip_lost(c, p);
+        const peer_check *peer = &c->peers[p];
+        bool done = peer->sent == c->frames && peer->got == c->frames && c->transport->ops->queued(c->transport, p) == 0;
+        if (p != c->transport->self && !peer->gone && !done) return false;
+    }
+    return true;
+}
+
+static void stop(check *c) {
+    if (c->over) return;
+    c->over = true;
+    uv_close((uv_handle_t *)&c->tick, NULL);
+    ts_pump_close(c->pump, NULL);
+}
+
+static void after_poll(void *context, bool moved) {
+    check *c = context;
+    (void)moved;
+    send_more(c);
+    if (all_done(c)) stop(c);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    check *c = timer->data;
+    uint64_t now = c->transport->ops->now_us(c->transport);
+    for (uint32_t p = 0; p < c->transport->peer_count; p++) {
+        peer_check *peer = &c->peers[p];
+        if (p == c->transport->self || peer->gone || peer->got == c->frames) continue;
+        if (now - peer->heard_us < c->deadline_s * 1000000u) continue;
+        if (c->kill != (long)p) c->wrong++;
+        fprintf(stderr, "transport_check: rank %u: %s is silent\n", c->transport->self, c->transport->peers[p].name);
+        peer->gone = true;
+        c->transport->ops->drop_peer(c->transport, p);
+    }
+    ts_pump_wake(c->pump);
+}
+
+static int run(check *c) {
+    ts_transport *t = c->transport;
+    c->peers = ts_mem_calloc(t->peer_count, sizeof *c->peers);
+    if (!c->peers) return 1;
+    for (uint32_t p = 0; p < t->peer_count; p++) c->peers[p].heard_us = t->ops->now_us(t);
+    t->handler = (ts_transport_handler){.context = c, .on_frame = on_frame};
+    ts_pump_options options = {.context = c, .after_poll = after_poll};
+    uv_loop_init(&c->loop);
+    uv_timer_init(&c->loop, &c->tick);
+    c->tick.data = c;
+    uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
+    if (ts_pump_create(&c->loop, t, &options, &c->pump) != TERSE_OK) return 1;
+    uv_run(&c->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&c->loop);
+    uint64_t frames = 0, bytes = 0, lost = 0;
+    bool bereft = false;
+    for (uint32_t p = 0; p < t->peer_count; p++) {
+        frames += c->peers[p].got - c->peers[p].lost;
+        bytes += c->peers[p].bytes_got;
+        lost += c->peers[p].lost;
+        bereft = bereft || c->peers[p].gone;
+    }
+    ts_transport_counters counters;
+    t->ops->counters(t, &counters);
+    bool ok = c->wrong == 0 && counters.frames_in == frames && (lost == 0 || counters.dropped == lost);
+    printf("transport_check: rank %u of %u %s frames=%lu bytes=%lu lost=%lu dropped=%lu bells=%d multiple=%d recovery=%d\n",
+           t->self, t->peer_count, ok ? "ok" : "WRONG", (unsigned long)frames, (unsigned long)bytes, (unsigned long)lost,
+           (unsigned long)counters.dropped, ts_mpi_transport_bell_complete(t), ts_mpi_transport_multiple(t),
+           ts_mpi_recovery_on());
+    fflush(stdout);
+    ts_mem_free(c->peers);
+    ts_mpi_transport_finish(t, 2000000, !bereft, ok ? 0 : 1);
+    return ok ? 0 : 1;
+}
+
+static void read_words(check *c, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        unsigned long value;
+        char name[16];
+        if (sscanf(argv[i], "%15[a-z]=%lu", name, &value) != 2) continue;
+        if (!strcmp(name, "frames")) c->frames = value;
+        if (!strcmp(name, "window")) c->window = value;
+        if (!strcmp(name, "seed")) c->seed = value;
+        if (!strcmp(name, "deadline")) c->deadline_s = value;
+        if (!strcmp(name, "kill")) c->kill = (long)value;
+        if (!strcmp(name, "absent")) c->absent = (long)value;
+        if (!strcmp(name, "small")) c->small = (long)value;
+    }
+}
+
+int main(int argc, char **argv) {
+    check c = {.frames = 300, .window = 8u << 20, .seed = 1, .deadline_s = 20, .kill = -1, .absent = -1, .small = -1};
+    read_words(&c, argc, argv);
+    const char *word = getenv("OMPI_COMM_WORLD_RANK");
+    long rank = word ? strtol(word, NULL, 10) : 0;
+    if (rank == c.absent) {
+        MPI_Init(NULL, NULL);
+        sleep(600);
+    }
+    ts_mpi_options options = {.role = rank % 2 ? TS_ROLE_WORKER : TS_ROLE_SERVER, .deadline_us = c.deadline_s * 1000000u,
+                              .window_bytes = c.window, .needs_multiple = rank % 2,
+                              .frame_limit_bytes = rank == c.small ? SMALL_LIMIT_BYTES : LIMIT_BYTES};
+    ts_error error = {""};
+    terse_status status = ts_mpi_transport_create(&options, &c.transport, &error);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "transport_check: rank %ld: %s: %s\n", rank, terse_status_name(status), error.text);
+        return status == TERSE_ETIMEDOUT ? 4 : 1;
+    }
+    return run(&c);
+}
