@@ -14,11 +14,17 @@ static bool pool_plan(ts_layer *layer) {
 /* Where in the picture the first largest of the window at (row, column) of the output is. */
 static size_t largest(const ts_layer *layer, const float *picture, size_t row, size_t column) {
     const size_t side = layer->spec.size, width = layer->in.width;
-    size_t best = row * side * width + column * side;
+    const size_t corner = row * side * width + column * side;
+    size_t best = corner;
+    float top = picture[corner];
     for (size_t y = 0; y < side; y++)
         for (size_t x = 0; x < side; x++) {
-            size_t at = (row * side + y) * width + column * side + x;
-            if (picture[at] > picture[best]) best = at;
+            /* Both by selection: which one is largest is random, and a branch would be guessed wrong half the time. */
+            const size_t at = corner + y * width + x;
+            const float value = picture[at];
+            const size_t more = 0 - (size_t)(value > top);
+            best ^= (best ^ at) & more;
+            top = value > top ? value : top;
         }
     return best;
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* out = max(in, 0), in place: the layer before needs its inputs for its gradient, not its outputs. */
+/*
+ * out = max(in, 0), in place: the layer before needs its inputs for its gradient, not its outputs. NaN stays NaN, so
+ * that a broken run shows. Signs are random, so a branch on them would cost ten times the arithmetic: masks instead.
+ */
+#include <stdint.h>
+#include <string.h>
+
 #include "worker/models/layer.h"
 
 static bool relu_plan(ts_layer *layer) {
@@ -7,9 +13,16 @@ static bool relu_plan(ts_layer *layer) {
     return true;
 }
 
+static inline uint32_t all_ones_if(bool condition) { return 0u - (uint32_t)condition; }
+
 static void relu_forward(const ts_layer *layer, size_t batch, const float *in, float *out) {
     const size_t n = batch * ts_extent_elems(layer->in);
-    for (size_t i = 0; i < n; i++) out[i] = in[i] > 0 ? in[i] : 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &in[i], sizeof bits);
+        bits &= all_ones_if(!(in[i] < 0));
+        memcpy(&out[i], &bits, sizeof bits);
+    }
 }
 
 static void relu_backward(const ts_layer *layer, size_t batch, const float *in, const float *out, float *out_gradient,
@@ -17,7 +30,12 @@ static void relu_backward(const ts_layer *layer, size_t batch, const float *in, 
     (void)in;
     if (!in_gradient) return;
     const size_t n = batch * ts_extent_elems(layer->in);
-    for (size_t i = 0; i < n; i++) in_gradient[i] = out[i] > 0 ? out_gradient[i] : 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &out_gradient[i], sizeof bits);
+        bits &= all_ones_if(!(out[i] <= 0));
+        memcpy(&in_gradient[i], &bits, sizeof bits);
+    }
 }
 
 const ts_layer_kind ts_layer_relu = {"relu", true, relu_plan, relu_forward, relu_backward};

@@ -31,6 +31,14 @@ static void TERSE_PRINTF(2, 3) add(line *to, const char *format, ...) {
     if (to->len >= sizeof to->text) to->len = sizeof to->text - 1;
 }
 
+/* Four decimals, or more for what would show as nothing. */
+static void add_loss(line *to, const char *name, double loss) {
+    if (loss > 0 && loss < 1e-3)
+        add(to, "  %s %.2e", name, loss);
+    else
+        add(to, "  %s %.4f", name, loss);
+}
+
 void ts_progress_start(ts_progress *progress, const ts_progress_plan *plan, ts_terminal terminal, FILE *out,
                        uint64_t now_us) {
     char a[TS_HUMAN_CHARS], b[TS_HUMAN_CHARS];
@@ -83,7 +91,7 @@ void ts_progress_show(ts_progress *progress, uint64_t bytes, uint64_t now_us) {
     char text[TS_HUMAN_CHARS];
     measure_speed(progress, now_us);
     add_position(progress, &out);
-    add(&out, "  loss %.4f", progress->loss);
+    add_loss(&out, "loss", progress->loss);
     if (progress->accuracy >= 0) add(&out, "  accuracy %.2f %%", 100 * progress->accuracy);
     add_rates(progress, bytes, &out);
     if (progress->steps_per_s > 0) {
@@ -108,7 +116,7 @@ void ts_progress_epoch(ts_progress *progress, double loss, double accuracy, uint
     progress->accuracy = accuracy;
     ts_progress_clear(progress);
     add_position(progress, &out);
-    add(&out, "  mean loss %.4f", loss);
+    add_loss(&out, "mean loss", loss);
     if (accuracy >= 0) add(&out, "  test accuracy %.2f %%", 100 * accuracy);
     add_rates(progress, bytes, &out);
     add(&out, "  took %.1f s, %s in all", (double)(now_us - progress->epoch_began_us) / 1e6,
