@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rice: gaps between indices in a Golomb-Rice code (Golomb 1966, Rice and Plaunt 1971) whose parameter follows the gaps,
- * so that no parameter is sent and clusters get short codes.
+ * rice: gaps between indices in a Golomb-Rice code (Golomb 1966, Rice and Plaunt 1971) whose parameter follows the
+ * gaps, so that no parameter is sent and clusters get short codes.
  *
  * A gap is g = index - previous - 1 (previous = -1 at first); `limit` is the largest g that leaves room for the other
  * indices. Both ends keep a mean m of log2(2 g + 1), starting with g = n / k and moving towards each gap's by 1/16 of
- * the difference (1/4 for the first 8 gaps, 1/8 for the next 56), and take the parameter r = max(0, floor(m + 13/16) - 1).
- * Logarithms are linear between powers of two, 16 bits behind the point, 20 in m; divisions round down. Bits, the first
- * one lowest in its byte, q = g >> r:
+ * the difference (1/4 for the first 8 gaps, 1/8 for the next 56), and take the parameter r = max(0, floor(m + 13/16) -
+ * 1). Logarithms are linear between powers of two, 16 bits behind the point, 20 in m; divisions round down. Bits, the
+ * first one lowest in its byte, q = g >> r:
  *
  *   q < 4, limit >> r > 4    q zeros, a one, the low r bits of g
  *   q >= 4, limit >> r > 4   4 zeros, then x = g - 4 * 2^r in an exponential Golomb code of order r (Teuhola 1978):
@@ -23,12 +23,12 @@
 #include "common/codec/bits.h"
 #include "common/codec/stage_list.h"
 
-#define UNARY 4u            /* quotients below it are unary */
-#define GAP_BYTES 9u        /* 4 zeros, 32 zeros and a one, 31 bits: 68 bits */
-#define RATE 4              /* the mean moves by 2^-RATE of the difference, faster at first */
-#define FAST_GAPS 8         /* by 2^-2 so many times */
-#define BRISK_GAPS 64       /* then by 2^-3 until so many gaps are known */
-#define FRACTION 16         /* bits of a logarithm behind the point */
+#define UNARY 4u      /* quotients below it are unary */
+#define GAP_BYTES 9u  /* 4 zeros, 32 zeros and a one, 31 bits: 68 bits */
+#define RATE 4        /* the mean moves by 2^-RATE of the difference, faster at first */
+#define FAST_GAPS 8   /* by 2^-2 so many times */
+#define BRISK_GAPS 64 /* then by 2^-3 until so many gaps are known */
+#define FRACTION 16   /* bits of a logarithm behind the point */
 #define ROUNDING (13u << (FRACTION + RATE - 4))
 
 /* The mean logarithm, FRACTION + RATE bits behind the point. */

@@ -46,10 +46,16 @@ static uint32_t *make_set(set_kind kind, size_t k, size_t n, uint64_t key) {
             skip = ts_random_below(&random, 40) == 0 ? ts_random_below(&random, (uint32_t)(room / 3 + 1))
                                                      : ts_random_below(&random, 4);
             break;
-        case SET_FIRST: break;
-        case SET_LAST: skip = room; break;
-        case SET_EVERY_SECOND: skip = 1; break;
-        case SET_KINDS: break;
+        case SET_FIRST:
+            break;
+        case SET_LAST:
+            skip = room;
+            break;
+        case SET_EVERY_SECOND:
+            skip = 1;
+            break;
+        case SET_KINDS:
+            break;
         }
         if (skip > room) skip = room;
         index[i] = (uint32_t)(next + skip);
@@ -187,10 +193,15 @@ START_TEST(known_bytes) {
     static const uint8_t varint[] = {3, 0, 0, 0xA6, 0x02}, raw8[] = {3, 0, 0, 0xFF, 0x26, 0x01, 0, 0};
     static const uint8_t raw16[] = {3, 0, 0, 0, 0, 0, 0x26, 0x01};
     static const uint8_t block[] = {0x03, 2, 3, 4, 5, 0, 44}, rle[] = {3, 2, 0xA5, 0x02, 0};
-    static const struct { const ts_index_stage *stage; const uint8_t *bytes; size_t len; } cases[] = {
-        {&ts_index_varint, varint, sizeof varint}, {&ts_index_raw8, raw8, sizeof raw8},
-        {&ts_index_raw16, raw16, sizeof raw16}, {&ts_index_block, block, sizeof block},
-        {&ts_index_rle, rle, sizeof rle}};
+    static const struct {
+        const ts_index_stage *stage;
+        const uint8_t *bytes;
+        size_t len;
+    } cases[] = {{&ts_index_varint, varint, sizeof varint},
+                 {&ts_index_raw8, raw8, sizeof raw8},
+                 {&ts_index_raw16, raw16, sizeof raw16},
+                 {&ts_index_block, block, sizeof block},
+                 {&ts_index_rle, rle, sizeof rle}};
     uint8_t out[64];
     size_t len;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One pipeline's measurement. Each run times, one after the other on the same buffers: the bare sweep at each SIMD
+ * level, the encoding of one step with error feedback, the decode-add of its packets. The residual is put back between
+ * them, and after each run sent + residual is compared with the gradient + the old residual.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buffer.h"
+#include "common/base/mem.h"
+#include "common/cli/cmd_bench.h"
+#include "common/codec/scratch.h"
+
+#define WARM_UP (2 * TS_BENCH_GRADIENTS)
+#define JUMP 4.0f      /* of the gradients' level in the middle of the runs */
+#define TOLERANCE 1e-6 /* of sent + residual beside what entered */
+#define LEVELS (TS_SIMD_AVX512 + 1)
+#define MOMENTUM 0.9f
+
+/* An encoder with its packets. */
+typedef struct {
+    ts_codec_spec spec;
+    ts_encoder *encoder;
+    ts_scratch *encoding, *decoding;
+    ts_buffer *packets;
+    size_t *lens; /* of each slice's packet */
+    int64_t shape;
+    uint64_t step;
+    size_t values;
+} bench;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void bench_close(bench *b) {
+    ts_encoder_destroy(b->encoder);
+    ts_scratch_destroy(b->encoding);
+    ts_scratch_destroy(b->decoding);
+    ts_buffer_unref(b->packets);
+    ts_mem_free(b->lens);
+}
+
+static terse_status bench_open(bench *b, const ts_pipeline *pipeline, size_t n) {
+    *b = (bench){.shape = (int64_t)n};
+    b->spec = (ts_codec_spec){.pipeline = pipeline,
+                              .n = n,
+                              .slice_elems = TS_BENCH_SLICE_ELEMS,
+                              .shape = &b->shape,
+                              .ndim = 1,
+                              .direction = TS_PUSH};
+    b->lens = ts_mem_calloc(ts_codec_slices(&b->spec) + 1, sizeof *b->lens);
+    terse_status status = b->lens ? TERSE_OK : TERSE_ENOMEM;
+    if (status == TERSE_OK) status = ts_scratch_create(&b->encoding);
+    if (status == TERSE_OK) status = ts_scratch_create(&b->decoding);
+    if (status == TERSE_OK) status = ts_buffer_create(1 << 16, &b->packets);
+    if (status == TERSE_OK) status = ts_encoder_create(&b->spec, &b->encoder);
+    if (status != TERSE_OK) bench_close(b);
+    return status;
+}
+
+/* One step into b->packets. */
+static terse_status encode(bench *b, const float *gradient, float *residual, float *velocity) {
+    ts_encode_report report;
+    ts_encode_input input = {.gradient = gradient,
+                             .gradient_scale = 1,
+                             .residual = residual,
+                             .velocity = velocity,
+                             .momentum = MOMENTUM,
+                             .masking = true,
+                             .step = b->step++};
+    TS_TRY(ts_encoder_begin(b->encoder, b->encoding, &input, &report));
+    b->packets->len = 0;
+    b->values = report.selected;
+    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
+        TS_TRY(ts_buffer_reserve(b->packets, ts_encoder_bound(b->encoder, b->encoding, slice)));
+        TS_TRY(ts_encoder_slice(b->encoder, b->encoding, slice, b->packets->data + b->packets->len,
+                                b->packets->capacity - b->packets->len, &b->lens[slice]));
+        b->packets->len += b->lens[slice];
+    }
+    return TERSE_OK;
+}
+
+static terse_status decode_add(bench *b, float *sum) {
+    const uint8_t *packet = b->packets->data;
+    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
+        TS_TRY(ts_decode_add(b->decoding, &b->spec, NULL, slice, b->step - 1, packet, b->lens[slice],
+                             sum + ts_codec_slice_first(&b->spec, slice)));
+        packet += b->lens[slice];
+    }
+    return TERSE_OK;
+}
+
+/* The largest relative difference between what entered and sent + residual. */
+static double conservation_error(const ts_bench_input *in, const float *gradient) {
+    double worst = 0;
+    for (size_t i = 0; i < in->n; i++) {
+        double entered = (double)(in->saved[i] + gradient[i]), sent = (double)in->sum[i],
+               rest = (double)in->residual[i];
+        double size = fabs(entered) + fabs(sent) + fabs(rest);
+        if (size < 1e-30) continue; /* denormals are flushed */
+        double error = fabs(entered - sent - rest) / size;
+        if (!(error <= worst)) worst = error;
+    }
+    return worst;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts them. */
+static ts_bench_time time_of(double *seconds, unsigned runs) {
+    qsort(seconds, runs, sizeof *seconds, ascending);
+    double median = runs % 2 ? seconds[runs / 2] : (seconds[runs / 2 - 1] + seconds[runs / 2]) / 2;
+    double between = seconds[runs - 1 - runs / 4] - seconds[runs / 4];
+    return (ts_bench_time){median, seconds[0], seconds[runs - 1], median > 0 ? between / median : 0};
+}
+
+/* The runs' seconds, by what was timed. */
+typedef struct {
+    double *encode, *decode_add, *norm, *bytes, *sweep[LEVELS];
+} samples;
+
+static terse_status one_run(bench *b, ts_bench_input *in, unsigned run, samples *s, ts_bench_result *result) {
+    const float *gradient = in->gradient[run % TS_BENCH_GRADIENTS];
+    size_t bytes = in->n * sizeof(float);
+    memcpy(in->saved, in->residual, bytes);
+    for (int level = 0; level < LEVELS; level++) {
+        if (!ts_cpu_supports((ts_simd)level)) continue;
+        double start = now();
+        ts_kernels_get((ts_simd)level)->add(in->residual, gradient, in->n);
+        s->sweep[level][run] = now() - start;
+        memcpy(in->residual, in->saved, bytes);
+    }
+    double start = now();
+    volatile double squares = ts_scratch_kernels(b->encoding)->sum_squares(gradient, in->n);
+    s->norm[run] = now() - start;
+    (void)squares;
+    memcpy(in->residual, in->saved, bytes);
+    memset(in->sum, 0, bytes);
+    start = now();
+    TS_TRY(encode(b, gradient, in->residual, NULL));
+    s->encode[run] = now() - start;
+    s->bytes[run] = (double)b->packets->len;
+    start = now();
+    TS_TRY(decode_add(b, in->sum));
+    s->decode_add[run] = now() - start;
+    double error = conservation_error(in, gradient);
+    if (!(error <= result->conservation_error)) result->conservation_error = error;
+    return error <= TOLERANCE ? TERSE_OK : TERSE_ECORRUPT;
+}
+
+static void samples_free(samples *s) {
+    ts_mem_free(s->encode);
+    ts_mem_free(s->decode_add);
+    ts_mem_free(s->norm);
+    ts_mem_free(s->bytes);
+    for (int level = 0; level < LEVELS; level++) ts_mem_free(s->sweep[level]);
+}
+
+static terse_status samples_create(unsigned runs, samples *out) {
+    samples s = {0};
+    double **lists[] = {&s.encode, &s.decode_add, &s.norm, &s.bytes};
+    bool enough = true;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        *lists[i] = ts_mem_calloc(runs, sizeof(double));
+        enough = enough && *lists[i];
+    }
+    for (int level = 0; level < LEVELS; level++) {
+        s.sweep[level] = ts_mem_calloc(runs, sizeof(double));
+        enough = enough && s.sweep[level];
+    }
+    *out = s;
+    if (!enough) samples_free(out);
+    return enough ? TERSE_OK : TERSE_ENOMEM;
+}
+
+/* The yardstick is the fastest level's sweep. */
+static void summarise(samples *s, unsigned runs, ts_bench_result *result) {
+    result->jump_s = s->encode[runs / 2];
+    result->encode = time_of(s->encode, runs);
+    result->decode_add = time_of(s->decode_add, runs);
+    result->norm = time_of(s->norm, runs);
+    result->bytes = time_of(s->bytes, runs).median_s;
+    result->sweep.median_s = INFINITY;
+    for (int level = 0; level < LEVELS; level++) {
+        if (!ts_cpu_supports((ts_simd)level)) continue;
+        ts_bench_time sweep = time_of(s->sweep[level], runs);
+        if (sweep.median_s >= result->sweep.median_s) continue;
+        result->sweep = sweep;
+        result->sweep_simd = (ts_simd)level;
+    }
+}
+
+/* Encoding alone, with a velocity or another residual. s: work space of `runs`. */
+static terse_status time_encoding(bench *b, const ts_bench_input *in, unsigned runs, float *residual, float *velocity,
+                                  double *seconds, ts_bench_time *out) {
+    for (unsigned run = 0; run < runs + WARM_UP; run++) {
+        double start = now();
+        TS_TRY(encode(b, in->gradient[run % TS_BENCH_GRADIENTS], residual, velocity));
+        if (run >= WARM_UP) seconds[run - WARM_UP] = now() - start;
+    }
+    *out = time_of(seconds, runs);
+    return TERSE_OK;
+}
+
+/* The residual in a shared mapping of a file in memory, as it is kept for a worker's next incarnation. */
+static terse_status time_mapped(bench *b, const ts_bench_input *in, unsigned runs, double *seconds,
+                                ts_bench_time *out) {
+    size_t bytes = in->n * sizeof(float);
+    int file = memfd_create("terse-bench", MFD_CLOEXEC);
+    TS_REQUIRE(file >= 0, TERSE_EIO);
+    void *mapped = ftruncate(file, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                                                      : MAP_FAILED;
+    close(file);
+    TS_REQUIRE(mapped != MAP_FAILED, TERSE_EIO);
+    memcpy(mapped, in->residual, bytes);
+    terse_status status = time_encoding(b, in, runs, mapped, NULL, seconds, out);
+    (void)munmap(mapped, bytes);
+    return status;
+}
+
+terse_status ts_bench_once(const ts_pipeline *pipeline, const float *gradient, float *zeros, size_t n, size_t *bytes,
+                           size_t *values) {
+    bench b;
+    TS_TRY(bench_open(&b, pipeline, n));
+    terse_status status = encode(&b, gradient, zeros, NULL);
+    if (status == TERSE_OK) {
+        *bytes = b.packets->len;
+        *values = b.values;
+    }
+    bench_close(&b);
+    return status;
+}
+
+/* ||g - C(g)|| / ||g||; uses `saved`. */
+static terse_status relative_error(const ts_bench_input *in, const ts_pipeline *pipeline, double *error) {
+    const ts_kernels *kernels = ts_kernels_get(ts_cpu_simd());
+    size_t bytes, values;
+    memset(in->saved, 0, in->n * sizeof(float));
+    TS_TRY(ts_bench_once(pipeline, in->gradient[0], in->saved, in->n, &bytes, &values));
+    double norm = kernels->sum_squares(in->gradient[0], in->n);
+    *error = norm > 0 ? sqrt(kernels->sum_squares(in->saved, in->n) / norm) : 0;
+    return TERSE_OK;
+}
+
+/* Towards the residual's steady state; what is not settled analytically settles in these steps. */
+static terse_status warm_up(bench *b, ts_bench_input *in) {
+    const ts_pipeline *p = b->spec.pipeline;
+    size_t k = p->select && p->select->expected ? p->select->expected(&p->select_args, in->n) : 0;
+    ts_bench_input_set_level(in, 1);
+    ts_bench_input_settle(in, (double)k / (double)in->n, p->select && !p->select->sends_indices);
+    for (unsigned step = 0; step < WARM_UP; step++) {
+        TS_TRY(encode(b, in->gradient[step % TS_BENCH_GRADIENTS], in->residual, NULL));
+        TS_TRY(decode_add(b, in->sum));
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_bench_pipeline(ts_bench_input *in, const ts_pipeline *pipeline, unsigned runs, ts_bench_result *out) {
+    ts_bench_result result = {.n = in->n, .runs = runs};
+    bench b;
+    samples s;
+    TS_TRY(samples_create(runs, &s));
+    terse_status status = bench_open(&b, pipeline, in->n);
+    if (status != TERSE_OK) {
+        samples_free(&s);
+        return status;
+    }
+    result.simd = ts_scratch_kernels(b.encoding)->level;
+    status = warm_up(&b, in);
+    for (unsigned run = 0; status == TERSE_OK && run < runs; run++) {
+        if (run == runs / 2) ts_bench_input_set_level(in, JUMP);
+        status = one_run(&b, in, run, &s, &result);
+    }
+    if (status == TERSE_OK) {
+        summarise(&s, runs, &result);
+        result.values = b.values;
+        status = time_mapped(&b, in, runs, s.encode, &result.mapped);
+    }
+    if (status == TERSE_OK) {
+        memset(in->velocity, 0, in->n * sizeof(float));
+        status = time_encoding(&b, in, runs, in->residual, in->velocity, s.encode, &result.momentum);
+    }
+    bench_close(&b);
+    samples_free(&s);
+    ts_bench_input_set_level(in, 1);
+    if (status == TERSE_OK) status = relative_error(in, pipeline, &result.relative_error);
+    if (status == TERSE_OK) *out = result;
+    return status;
+}
