@@ -117,6 +117,7 @@ EXAMPLE_PLUGINS  := $(patsubst worker/examples/%.c,$(BUILD)/examples/%.so,$(wild
 all: $(EXAMPLE_PROGRAMS) $(EXAMPLE_PLUGINS)
 # As a user's build would find it.
 $(BUILD)/obj/worker/examples/%.o: CPPFLAGS += -Iworker
+$(BUILD)/obj/worker/examples/%.o: CPPFLAGS += -Iworker
 $(BUILD)/examples/%.so: $(BUILD)/obj/worker/examples/%.o
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -shared -o $@ $^ -lm

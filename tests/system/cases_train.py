@@ -81,6 +81,8 @@ def readme_trainer(folder, seconds):
         readme = file.read()
     code = readme.split("```c\n", 1)[1].split("```", 1)[0]
     assert code.count("\n") <= 40, "the README's trainer has more than 40 lines"
+    with open("worker/examples/linear.c", encoding="utf-8") as file:
+        assert file.read().split("\n", 1)[1] == code, "README's trainer and worker/examples/linear.c differ"
     source, program = os.path.join(folder, "my_trainer.c"), os.path.join(folder, "my_trainer")
     with open(source, "w", encoding="utf-8") as file:
         file.write(code)
