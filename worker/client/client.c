@@ -213,7 +213,7 @@ bool ts_client_owes(const ts_client *client, const ts_client_server *server) {
     return client->slices && first_owed_slice(client, server) < client->contract->slice_count;
 }
 
-static void describe_request(const ts_client *client, const ts_client_server *server, char *text, size_t capacity) {
+void ts_client_awaited(const ts_client *client, const ts_client_server *server, char *text, size_t capacity) {
     unsigned requests = server->requests;
     if (requests & (TS_REQUEST_HELLO | TS_REQUEST_CONTRACT)) snprintf(text, capacity, "its welcome");
     else if (requests & TS_REQUEST_SET) snprintf(text, capacity, "the acknowledgement of the first parameters");
@@ -239,7 +239,7 @@ void ts_client_waiting(const ts_client *client, char *text, size_t capacity) {
         const ts_client_server *server = &client->servers[s];
         if (!ts_client_owes(client, server)) continue;
         char what[200];
-        describe_request(client, server, what, sizeof what);
+        ts_client_awaited(client, server, what, sizeof what);
         snprintf(text, capacity, "%s for %s since %.1f s%s%s", ts_client_server_name(client, server), what,
                  (double)(now - server->asked_us) / 1e6, server->waiting[0] ? "; it waits for " : "", server->waiting);
         return;

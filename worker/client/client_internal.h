@@ -137,6 +137,8 @@ static inline void ts_client_let_go(ts_client *client) { if (client->unlock) cli
 static inline void ts_client_take_back(ts_client *client) { if (client->lock) client->lock(client->lock_context); }
 /* Whether the server owes an answer or data. */
 bool ts_client_owes(const ts_client *client, const ts_client_server *server);
+/* What it owes, in words: "version 3 of fc1.weight". */
+void ts_client_awaited(const ts_client *client, const ts_client_server *server, char *text, size_t capacity);
 const char *ts_client_server_name(const ts_client *client, const ts_client_server *server);
 const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
 

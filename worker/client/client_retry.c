@@ -66,12 +66,11 @@ static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now)
 /* Whether a server has been silent too long; then the client fails and says so. */
 static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
     if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < client->deadline_us) return false;
-    char waiting[400];
-    ts_client_waiting(client, waiting, sizeof waiting);
-    terse_status failed = ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s "
-                                         "(consistency.deadline_s is %g)%s%s",
-                                         ts_client_server_name(client, server), (double)(now - server->heard_us) / 1e6,
-                                         (double)client->deadline_us / 1e6, waiting[0] ? "; waiting: " : "", waiting);
+    char awaited[200];
+    ts_client_awaited(client, server, awaited, sizeof awaited);
+    terse_status failed = ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s (consistency.deadline_s "
+                                         "is %g); awaited from it: %s", ts_client_server_name(client, server),
+                                         (double)(now - server->heard_us) / 1e6, (double)client->deadline_us / 1e6, awaited);
     (void)failed;
     return true;
 }
