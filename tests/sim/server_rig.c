@@ -60,7 +60,7 @@ ts_contract *rig_contract(const ts_config *config, int64_t first_extent) {
 rig *rig_create_on(uint32_t workers, const char *more, ts_executor *executor) {
     rig *r = calloc(1, sizeof *r);
     ts_sim_options options = {.seed = 1, .servers = 1, .workers = workers, .frame_limit_bytes = 1 << 26};
-    ts_log_set_level(TS_LOG_ERROR);
+    ts_log_set_level(TS_LOG_NONE);
     r->workers = workers;
     r->config = rig_config(more);
     ck_assert_ok(ts_sim_network_create(&options, &r->network));
