@@ -9,7 +9,7 @@
 #include "common/net/mpi_transport.h"
 #include "server/loop.h"
 
-#define FLUSH_US 2000000u /* so long the last messages may take to go out */
+#define FLUSH_US 1000000u /* so long the last messages may take to go out; the queue of a dead peer never empties */
 
 static const char usage[] =
     "usage: mpirun -n SERVERS terse-server CONFIG [--set KEY=VALUE]... : -n WORKERS terse-worker CONFIG\n"
