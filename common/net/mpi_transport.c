@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "common/base/log.h"
@@ -12,6 +13,7 @@
 
 #define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
 #define FINALIZE_US 5000000u
+#define ABORT_US 2000000u
 #define RECOVERY_VARIABLE "orte_enable_recovery"
 
 static const ts_transport_ops mpi_ops;
@@ -191,14 +193,22 @@ static void flush(ts_mpi *mpi, uint64_t deadline_us) {
     }
 }
 
+/*
+ * Only an abort tells mpirun that the job has failed: it then ends ranks that are stopped, too, once the others have
+ * left; after a plain exit it waits for them for ever. With recovery on it ends no running rank but this one.
+ */
+static _Noreturn void leave_by_abort(int exit_code) {
+    fflush(NULL);
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(ABORT_US, exit_code, NULL);
+    if (watchdog) MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+}
+
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code) {
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
     flush(mpi, deadline_us);
-    if (!clean) {
-        fflush(NULL);
-        _Exit(exit_code);
-    }
+    if (!clean) leave_by_abort(exit_code);
     bool finalises = mpi->initialised_mpi;
     if (!finalises) {
         if (mpi->workers != MPI_COMM_NULL) MPI_Comm_free(&mpi->workers);
