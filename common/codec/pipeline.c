@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/pipeline.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,7 +164,7 @@ static terse_status read_args(parser *p, const ts_stage_info *info, span rest, b
                           info->name, shown, word.at, usage(info, form, sizeof form), range);
         }
         bool below = info->low_open[i] ? value <= info->low[i] : value < info->low[i];
-        bool whole = value == (double)(int64_t)value;
+        bool whole = value == trunc(value);
         if (below || value > info->high[i] || (info->integral[i] && !whole)) {
             return REFUSE(p, "stage `%s`: %.*s is out of range; allowed is %s", info->name, shown, word.at, range);
         }

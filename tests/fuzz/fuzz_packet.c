@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole packets. Input: pipeline, tensor size, slice, then the packet. A packet that is refused must leave the sum
+ * alone; one that is accepted must add what ts_decode says.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "common/codec/codec.h"
+#include "tests/fuzz/fuzz.h"
+
+#define HEAD_BYTES 3
+#define SLICE_ELEMS 20000u
+#define SCRATCH_LIMIT ((size_t)64 << 20)
+
+static const char *const pipelines[] = {"fp32",
+                                        "fp16",
+                                        "int8",
+                                        "int8:tensor",
+                                        "topk:0.01 | fp32 | raw32",
+                                        "topk:0.01 | int8 | rice",
+                                        "topk:0.1 | int8 | best",
+                                        "topk:0.01 | fp16 | varint",
+                                        "topk:0.5 | int8 | bitmap",
+                                        "topk:0.01 | fp16 | raw16",
+                                        "topk:0.01 | int8 | raw8",
+                                        "topk:0.01 | int8 | block",
+                                        "topk:0.01 | int8 | rle",
+                                        "randomk:0.1 | int8",
+                                        "topk:0.1 | int8:tensor | rice",
+                                        "fp32 | huffman",
+                                        "fp32 | zstd:1",
+                                        "topk:0.01 | int8 | rice | huffman",
+                                        "fp16 | rle8 | huffman",
+                                        "fp32 | rle8",
+                                        "bf16",
+                                        "int4",
+                                        "linear:4",
+                                        "linear:1",
+                                        "log:8",
+                                        "qsgd:4",
+                                        "natural",
+                                        "ternary",
+                                        "sign",
+                                        "sign:tensor",
+                                        "adaptive:0.01 | int4 | rice",
+                                        "threshold:0.01 | int8 | rice",
+                                        "bernoulli:0.1 | int8 | rice",
+                                        "magnitude:0.1 | int8 | rice",
+                                        "blocktopk:0.1:256 | int8 | best",
+                                        "topk:0.01 | qsgd:4 | rice | zstd:3"};
+#define PIPELINE_COUNT (sizeof pipelines / sizeof pipelines[0])
+static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 16384, 16385, 70000};
+#define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
+
+/* sum[i] must be start + value, or start. */
+static void check_sum(const float *sum, size_t n, const ts_decoded *decoded) {
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        float value = 0;
+        if (decoded->dense) {
+            value = decoded->value[i];
+        } else if (at < decoded->count && decoded->index[at] == i) {
+            value = decoded->value[at++];
+        }
+        float expected = 1.0f + value;
+        FUZZ_CHECK(memcmp(&sum[i], &expected, sizeof expected) == 0 || (isnan(sum[i]) && isnan(expected)));
+    }
+    FUZZ_CHECK(decoded->dense ? decoded->count == n : at == decoded->count);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
+    static ts_scratch *scratch; /* kept between inputs, as a server keeps it */
+    ts_pipeline pipeline;
+    if (len < HEAD_BYTES || (!scratch && ts_scratch_create(&scratch) != TERSE_OK)) return 0;
+    if (ts_pipeline_parse(pipelines[data[0] % PIPELINE_COUNT], &pipeline, NULL) != TERSE_OK) return 0;
+    ts_codec_spec spec = {
+        .pipeline = &pipeline, .n = sizes[data[1] % SIZE_COUNT], .slice_elems = SLICE_ELEMS, .seed = 1};
+    uint32_t slice = data[2] % 8;
+    const uint8_t *packet = data + HEAD_BYTES;
+    size_t packet_len = len - HEAD_BYTES;
+    bool exists = slice < ts_codec_slices(&spec);
+    size_t n = exists ? ts_codec_slice_elems(&spec, slice) : 0;
+    float *sum = malloc((n + 1) * sizeof *sum);
+    if (!sum) return 0;
+    for (size_t i = 0; i < n; i++) sum[i] = 1.0f;
+    terse_status status = ts_decode_add(scratch, &spec, NULL, slice, 7, packet, packet_len, sum);
+    FUZZ_CHECK(status == TERSE_OK || status == TERSE_ECORRUPT || status == TERSE_ENOMEM);
+    FUZZ_CHECK(ts_scratch_bytes(scratch) <= SCRATCH_LIMIT);
+    ts_decoded decoded = {.dense = false};
+    if (status == TERSE_OK) {
+        FUZZ_CHECK(exists);
+        FUZZ_CHECK(ts_decode(scratch, &spec, NULL, slice, 7, packet, packet_len, &decoded) == TERSE_OK);
+    }
+    check_sum(sum, n, &decoded);
+    free(sum);
+    return 0;
+}
