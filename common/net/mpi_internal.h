@@ -2,7 +2,8 @@
 /*
  * What the files of the MPI back end share.
  *
- *   mpi_start      MPI_Init under a watchdog, leaving
+ *   mpi_start      MPI_Init under a watchdog, and a watch over calls that do not return
+ *   mpi_settings   what Open MPI was told
  *   mpi_rollcall   who is there, in which role, on which host
  *   mpi_requests   requests under way, and those that are stuck for ever
  *   mpi_outgoing   queues, chunks, credits
@@ -19,6 +20,12 @@
  * A message costs its bytes and TS_MPI_MESSAGE_COST. A sender has at most the window's cost under way that the
  * receiver has not credited; the receiver credits when half a window was consumed. A message costs at most half a
  * window, so the sender can always go on.
+ *
+ * Pacing. Open MPI 4.1.4 ends the whole job, or locks up, when a TCP connection breaks while it holds bytes that the
+ * socket has not taken (pml_ob1_sendreq.c "FATAL"; mca_pml_ob1_send_fin under endpoint_send_lock). So towards peers
+ * that are not reached through shared memory, a message stays below the eager limit (no rendezvous), and what is
+ * under way is kept to what sockets take: little at first, more as it is credited (as TCP itself grows its buffers),
+ * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES.
  */
 #ifndef TS_NET_MPI_INTERNAL_H
 #define TS_NET_MPI_INTERNAL_H
@@ -27,16 +34,21 @@
 #error "include <mpi.h> before this header: only the back end's .c files may"
 #endif
 
+#include <stdatomic.h>
+
 #include "common/net/bell.h"
 #include "common/net/mpi_transport.h"
 
 #define TS_MPI_WIRE_VERSION 1u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
-#define TS_MPI_WINDOW_MIN_BYTES (64u << 10)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
 #define TS_MPI_PROBES_PER_POLL 64
 #define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
+#define TS_MPI_PACED_CHUNK_BYTES (60u << 10) /* the eager limit over TCP is 64 KiB, its header included */
+#define TS_MPI_PACED_FIRST_BYTES (128u << 10)
+#define TS_MPI_PACED_MAX_BYTES (1u << 20)
+#define TS_MPI_PACED_CREDIT_BYTES (48u << 10)
 
 enum { TS_TAG_ROLL = 29811, TS_TAG_WHOLE = 1, TS_TAG_PREFIX = 2, TS_TAG_CHUNK = 3, TS_TAG_CREDIT = 4 };
 
@@ -55,7 +67,7 @@ typedef struct {
     int tag;
     bool sends;
     size_t bytes;
-    ts_buffer *frame;          /* of a send: a reference */
+    ts_buffer *frame;          /* a reference: what a send reads, or a receive that is thrown away writes */
     ts_mpi_incoming *incoming; /* of a receive */
 } ts_mpi_owner;
 
@@ -81,8 +93,11 @@ typedef struct {
     ts_mpi_outgoing *queue; /* ring */
     size_t head, count, room;
     size_t queued_bytes;
-    size_t window_bytes;      /* the smaller one of both sides */
+    bool paced;
+    size_t window_bytes;      /* cost that may be under way to it; paced: grows */
+    size_t window_max_bytes;
     size_t chunk_bytes;
+    size_t credit_bytes;      /* cost of what came in after which it is told */
     uint64_t sent, credited;  /* cost */
     uint64_t taken, returned; /* cost of what came in, and what of it the peer was told */
     uint32_t sends;           /* requests under way */
@@ -95,6 +110,8 @@ typedef struct {
     uint64_t heard_us;              /* it was awake then or later */
     uint64_t rung_us;
 } ts_mpi_peer;
+
+typedef struct ts_mpi_stall ts_mpi_stall;
 
 typedef struct {
     ts_transport base; /* first: the ops get it back by a cast */
@@ -112,7 +129,13 @@ typedef struct {
     uint32_t polls;
     uint32_t backlog;       /* peers with queued frames */
     uint64_t deadline_us;   /* for MPI's collective calls */
+    ts_mpi_stall *stall;
+    atomic_uint calls;      /* into MPI and back: odd while inside */
 } ts_mpi;
+
+/* Around MPI's calls, so that one which never returns is noticed. */
+static inline void ts_mpi_enter(ts_mpi *mpi) { atomic_fetch_add_explicit(&mpi->calls, 1, memory_order_relaxed); }
+static inline void ts_mpi_leave(ts_mpi *mpi) { atomic_fetch_add_explicit(&mpi->calls, 1, memory_order_relaxed); }
 
 uint64_t ts_mpi_clock_us(void);
 
@@ -124,6 +147,16 @@ typedef struct ts_mpi_watchdog ts_mpi_watchdog;
 /* what: [borrow] until disarmed; NULL to leave in silence. Returns NULL when no thread can be had. */
 ts_mpi_watchdog *ts_mpi_watchdog_arm(uint64_t after_us, int code, const char *what);
 void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog);
+/*
+ * Watches over the calls that should never block: one that has not returned for the deadline ends the process with 4
+ * and names who has been silent longest. mpi: [borrow] until stopped. Without a thread there is no watch.
+ */
+ts_mpi_stall *ts_mpi_stall_start(ts_mpi *mpi);
+void ts_mpi_stall_stop(ts_mpi_stall *stall); /* NULL is fine */
+
+/* ---- mpi_settings ---- */
+/* Whether processes of one host talk through shared memory. */
+bool ts_mpi_shared_memory_on(void);
 
 /* ---- mpi_rollcall ---- */
 /* Fills names, peers, base. Returns TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EPEER. */
@@ -147,6 +180,8 @@ bool ts_mpi_push_out(ts_mpi *mpi, uint32_t peer);
 bool ts_mpi_push_out_all(ts_mpi *mpi);
 /* Tells the peer what was consumed, when it is worth a message. */
 void ts_mpi_return_credit(ts_mpi *mpi, uint32_t peer);
+/* credited: all the peer has consumed so far; checked. Goes on sending. */
+void ts_mpi_take_credit(ts_mpi *mpi, uint32_t peer, uint64_t credited);
 void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner);
 /* Frees what waits for a peer and was not begun. */
 void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t peer);

@@ -65,13 +65,16 @@ void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner) {
 /* One message to MPI. frame: what holds the bytes; gets a reference until they have been read. Room is reserved. */
 static bool post(ts_mpi *mpi, uint32_t number, int tag, ts_buffer *frame, const uint8_t *bytes, size_t len) {
     MPI_Request request;
-    if (MPI_Isend(bytes, (int)len, MPI_BYTE, (int)number, tag, mpi->comm, &request) != MPI_SUCCESS) {
+    int complete = 0; /* small messages are copied at once: no need to ask for them again */
+    ts_mpi_enter(mpi);
+    bool begun = MPI_Isend(bytes, (int)len, MPI_BYTE, (int)number, tag, mpi->comm, &request) == MPI_SUCCESS;
+    if (begun && MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) complete = 1;
+    ts_mpi_leave(mpi);
+    if (!begun) {
         mpi->counters.dropped++;
         return false;
     }
     mpi->counters.bytes_out += len;
-    int complete = 0; /* small messages are copied at once: no need to ask for them again */
-    if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) complete = 1;
     ring(mpi, number);
     if (complete) return true;
     ts_mpi_owner owner = {.peer = number, .tag = tag, .sends = true, .bytes = len};
@@ -96,6 +99,16 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
     bool sent = post(mpi, number, TS_TAG_PREFIX, prefix, prefix->data, prefix->len);
     ts_buffer_unref(prefix);
     return sent;
+}
+
+void ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->paced && peer->count && peer->window_bytes < peer->window_max_bytes) { /* the window was the limit */
+        uint64_t grown = peer->window_bytes + (credited - peer->credited);
+        peer->window_bytes = grown < peer->window_max_bytes ? (size_t)grown : peer->window_max_bytes;
+    }
+    peer->credited = credited;
+    ts_mpi_push_out(mpi, number);
 }
 
 bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
@@ -137,7 +150,7 @@ bool ts_mpi_push_out_all(ts_mpi *mpi) {
 
 void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
-    if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->window_bytes / 2) return;
+    if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->credit_bytes) return;
     if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) return;
     ts_store_u64(peer->credit, peer->taken);
     uint64_t told = peer->taken;

@@ -18,7 +18,7 @@
 
 /* Who a rank is. Plain bytes between processes of one architecture. */
 typedef struct {
-    uint32_t magic, version, role, reserved;
+    uint32_t magic, version, role, shared_memory;
     uint64_t window_bytes, frame_limit_bytes;
     char host[40];
     ts_bell_address bell;
@@ -46,7 +46,8 @@ static void nap(void) {
 
 static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
     roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .role = (uint32_t)options->role,
-                        .window_bytes = options->window_bytes, .frame_limit_bytes = options->frame_limit_bytes};
+                        .shared_memory = ts_mpi_shared_memory_on(), .window_bytes = options->window_bytes,
+                        .frame_limit_bytes = options->frame_limit_bytes};
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     int len = 0;
     MPI_Get_processor_name(host, &len);
@@ -180,12 +181,18 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
 
 /* ---- the table --------------------------------------------------------------------------------------------------------- */
 
-static void set_window(ts_mpi_peer *peer, uint64_t ours, uint64_t theirs) {
-    uint64_t window = ours < theirs ? ours : theirs;
-    if (window < TS_MPI_WINDOW_MIN_BYTES) window = TS_MPI_WINDOW_MIN_BYTES;
-    peer->window_bytes = (size_t)window;
-    peer->chunk_bytes = peer->window_bytes / 2 - TS_MPI_MESSAGE_COST;
-    if (peer->chunk_bytes > TS_MPI_CHUNK_BYTES) peer->chunk_bytes = TS_MPI_CHUNK_BYTES;
+/* Both ends come to the same result. */
+static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry) {
+    uint64_t window = own->window_bytes < entry->window_bytes ? own->window_bytes : entry->window_bytes;
+    if (window < TS_MPI_PACED_FIRST_BYTES) window = TS_MPI_PACED_FIRST_BYTES;
+    peer->paced = !peer->same_host || !own->shared_memory || !entry->shared_memory;
+    peer->window_max_bytes = (size_t)window;
+    if (peer->paced && window > TS_MPI_PACED_MAX_BYTES) peer->window_max_bytes = TS_MPI_PACED_MAX_BYTES;
+    peer->window_bytes = peer->paced ? TS_MPI_PACED_FIRST_BYTES : peer->window_max_bytes;
+    peer->credit_bytes = peer->paced ? TS_MPI_PACED_CREDIT_BYTES : peer->window_bytes / 2;
+    size_t half = peer->window_bytes / 2 - TS_MPI_MESSAGE_COST, most = TS_MPI_CHUNK_BYTES;
+    if (peer->paced) most = TS_MPI_PACED_CHUNK_BYTES;
+    peer->chunk_bytes = half < most ? half : most;
 }
 
 static void name_peers(const roll *call) {
@@ -202,7 +209,8 @@ static void name_peers(const roll *call) {
                  (int)sizeof entry->host - 8, entry->host);
         mpi->peers[r].last = &mpi->peers[r].first;
         mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
-        set_window(&mpi->peers[r], own->window_bytes, entry->window_bytes);
+        mpi->peers[r].heard_us = ts_mpi_clock_us();
+        set_window(&mpi->peers[r], own, entry);
     }
     mpi->base.peers = mpi->names;
     mpi->base.self = (uint32_t)call->rank;

@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -70,6 +71,71 @@ void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog) {
     ts_mem_free(watchdog);
 }
 
+/* ---- calls that do not return --------------------------------------------------------------------------------------- */
+
+#define LOOK_EVERY_MS 500u
+
+struct ts_mpi_stall {
+    ts_mpi *mpi;
+    pthread_t thread;
+    atomic_bool stop;
+};
+
+/* The process is lost, so other threads' data may be read. */
+static void report_stall(const ts_mpi *mpi) {
+    const char *silent = "nobody";
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t p = 0; p < mpi->base.peer_count; p++) {
+        if (p == mpi->base.self || mpi->peers[p].heard_us >= oldest) continue;
+        oldest = mpi->peers[p].heard_us;
+        silent = mpi->names[p].name;
+    }
+    ts_log(TS_LOG_ERROR, "mpi", "an MPI call does not return", "seconds=%g silent_longest=\"%s\"",
+           (double)mpi->deadline_us * 1e-6, silent);
+}
+
+/* Counted in naps, not in time: a stopped process must not wake up to its end. */
+static void *watch_calls(void *argument) {
+    ts_mpi_stall *stall = argument;
+    const struct timespec pause = {.tv_nsec = LOOK_EVERY_MS * 1000000l};
+    uint64_t limit = stall->mpi->deadline_us / (LOOK_EVERY_MS * 1000u) + 1, naps = 0;
+    unsigned before = 0;
+    while (!atomic_load(&stall->stop)) {
+        nanosleep(&pause, NULL);
+        unsigned calls = atomic_load_explicit(&stall->mpi->calls, memory_order_relaxed);
+        naps = calls == before && calls % 2 ? naps + 1 : 0;
+        before = calls;
+        if (naps < limit) continue;
+        report_stall(stall->mpi);
+        fflush(NULL);
+        _exit(EXIT_DEADLINE);
+    }
+    return NULL;
+}
+
+ts_mpi_stall *ts_mpi_stall_start(ts_mpi *mpi) {
+    ts_mpi_stall *stall = ts_mem_calloc(1, sizeof *stall);
+    if (!stall) return NULL;
+    stall->mpi = mpi;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the owner's threads */
+    int failed = pthread_create(&stall->thread, NULL, watch_calls, stall);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed) return stall;
+    ts_mem_free(stall);
+    return NULL;
+}
+
+void ts_mpi_stall_stop(ts_mpi_stall *stall) {
+    if (!stall) return;
+    atomic_store(&stall->stop, true);
+    pthread_join(stall->thread, NULL);
+    ts_mem_free(stall);
+}
+
+/* ---- MPI_Init --------------------------------------------------------------------------------------------------------- */
+
 /* Open MPI leaves SIGPIPE deadly: one peer's death would take this process along. A handler of the user's own stays. */
 static void ignore_sigpipe(void) {
     struct sigaction now;
@@ -89,7 +155,11 @@ static void describe_hang(char *text, size_t capacity, double seconds) {
 
 static terse_status initialise(const ts_mpi_options *options, ts_error *error) {
     char what[400];
-    int wanted = options->needs_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, provided;
+    /*
+     * Not FUNNELED, though there are other threads: in Open MPI the two differ in nothing but the locks around its
+     * lists, and one of those locks itself out when a peer dies (see mpi_internal.h).
+     */
+    int wanted = options->needs_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, provided;
     describe_hang(what, sizeof what, (double)options->deadline_us * 1e-6);
     ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->deadline_us, EXIT_DEADLINE, what);
     int result = MPI_Init_thread(NULL, NULL, wanted, &provided);

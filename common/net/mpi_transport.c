@@ -7,14 +7,12 @@
 #include <unistd.h>
 #include <time.h>
 
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/mpi_internal.h"
 
 #define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
 #define FINALIZE_US 5000000u
 #define ABORT_US 2000000u
-#define RECOVERY_VARIABLE "orte_enable_recovery"
 
 static const ts_transport_ops mpi_ops;
 
@@ -45,7 +43,9 @@ static terse_status mpi_send(ts_transport *transport, uint32_t number, ts_buffer
 }
 
 static bool finish_requests(ts_mpi *mpi, ts_mpi_requests *requests) {
+    ts_mpi_enter(mpi);
     int done = ts_mpi_requests_test(requests);
+    ts_mpi_leave(mpi);
     for (int i = 0; i < done; i++) {
         ts_mpi_owner owner = requests->done[i]; /* a handler may send, and the table may move */
         bool failed = requests->failed[i];
@@ -117,6 +117,7 @@ static const ts_transport_ops mpi_ops = {mpi_send, mpi_poll, mpi_queued, mpi_dro
 /* Frees all but what requests under way refer to. */
 void ts_mpi_free(ts_mpi *mpi) {
     if (!mpi) return;
+    ts_mpi_stall_stop(mpi->stall);
     for (uint32_t p = 0; mpi->peers && p < mpi->base.peer_count; p++) {
         ts_mpi_forget_queue(mpi, p);
         ts_mpi_forget_incoming(mpi, p);
@@ -166,6 +167,7 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
     if (status == TERSE_OK) status = ts_mpi_start(options, mpi, error);
     if (status == TERSE_OK) status = ts_mpi_roll_call(mpi, options, error);
     if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);
+    if (status == TERSE_OK) mpi->stall = ts_mpi_stall_start(mpi);
     if (status != TERSE_OK) {
         ts_mpi_free(mpi);
         return status;
@@ -208,7 +210,11 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
     flush(mpi, deadline_us);
-    if (!clean) leave_by_abort(exit_code);
+    if (!clean && exit_code != 0) leave_by_abort(exit_code);
+    if (!clean) { /* this rank has succeeded, others have died: a finalise could hang */
+        fflush(NULL);
+        _exit(exit_code);
+    }
     bool finalises = mpi->initialised_mpi;
     if (!finalises) {
         if (mpi->workers != MPI_COMM_NULL) MPI_Comm_free(&mpi->workers);
@@ -265,20 +271,4 @@ void ts_mpi_transport_bell_clear(ts_transport *transport) {
 
 bool ts_mpi_transport_busy(const ts_transport *transport) {
     return is_mpi(transport) && (of(transport)->active.count || of(transport)->backlog);
-}
-
-/* The parameter may come from the environment, a file or mpirun's command line: MPI's own view covers them all. */
-bool ts_mpi_recovery_on(void) {
-    int provided, index, count = 0, enabled = 0;
-    const char *set = getenv("OMPI_MCA_" RECOVERY_VARIABLE);
-    if (set) return strcmp(set, "0") != 0 && strcmp(set, "false") != 0;
-    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return false;
-    MPI_T_cvar_handle handle;
-    if (MPI_T_cvar_get_index(RECOVERY_VARIABLE, &index) == MPI_SUCCESS &&
-        MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) == MPI_SUCCESS) {
-        if (count != 1 || MPI_T_cvar_read(handle, &enabled) != MPI_SUCCESS) enabled = 0;
-        MPI_T_cvar_handle_free(&handle);
-    }
-    MPI_T_finalize();
-    return enabled != 0;
 }
