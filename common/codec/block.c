@@ -11,7 +11,8 @@ ts_block_format ts_block_format_of(const ts_pipeline *pipeline, const ts_kernels
 }
 
 size_t ts_block_elems(const ts_block_format *format, size_t left) {
-    return format->whole_tensor || left < TS_BLOCK_ELEMS ? left : TS_BLOCK_ELEMS;
+    size_t most = format->stage->block_elems ? format->stage->block_elems : TS_BLOCK_ELEMS;
+    return format->whole_tensor || left < most ? left : most;
 }
 
 static bool alone(const ts_block_format *format, size_t n) {
@@ -30,9 +31,8 @@ size_t ts_block_bytes(const ts_block_format *format, size_t n) {
 
 size_t ts_blocks_bytes(const ts_block_format *format, size_t n) {
     if (n == 0) return 0;
-    if (format->whole_tensor) return ts_block_bytes(format, n);
-    size_t rest = n % TS_BLOCK_ELEMS;
-    return n / TS_BLOCK_ELEMS * ts_block_bytes(format, TS_BLOCK_ELEMS) + (rest ? ts_block_bytes(format, rest) : 0);
+    size_t full = ts_block_elems(format, n), rest = n % full;
+    return n / full * ts_block_bytes(format, full) + (rest ? ts_block_bytes(format, rest) : 0);
 }
 
 static uint16_t short_scale(float scale) { return (uint16_t)((ts_float_bits(scale) + 0x7FFFu) >> 15); }
@@ -56,7 +56,9 @@ size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float m
     }
     float scales[TS_BLOCK_SCALES] = {0};
     size_t width = scale_bytes(format, n), at = 0;
-    if (format->stage->scales > 0) format->stage->scale(&format->block, x, n, max_abs, scales);
+    ts_quantise_block block = format->block;
+    block.max_abs = max_abs;
+    if (format->stage->scales > 0) format->stage->scale(&block, x, n, scales);
     for (unsigned i = 0; i < format->stage->scales; i++, at += width) {
         if (width == sizeof(float)) {
             ts_store_f32(out + at, scales[i]);
@@ -66,7 +68,7 @@ size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float m
             scales[i] = from_short_scale(bits);
         }
     }
-    format->stage->encode(&format->block, scales, x, n, out + at);
+    format->stage->encode(&block, scales, x, n, out + at);
     return at + format->stage->bytes(format->block.args, n);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Value blocks: the part of a packet that holds values. TS_BLOCK_ELEMS values at a time (all of the packet's when the
- * pipeline has one scale a tensor), each block's scales in front of its values.
+ * Value blocks: the part of a packet that holds values. TS_BLOCK_ELEMS values at a time (another number when the
+ * quantiser says so, all of the packet's when the pipeline has one scale a tensor), each block's scales in front.
  *
  *   scales   in dense packets, and for blocks of TS_SHORT_SCALE_ELEMS values or more: float32 each. In smaller blocks of
  *            sparse packets: 16 bits, 8 of exponent and 8 of mantissa (the upper half of a float32 without its sign),
@@ -36,7 +36,7 @@ size_t ts_block_bytes(const ts_block_format *format, size_t n);
 /* Bytes of all blocks of n values. */
 size_t ts_blocks_bytes(const ts_block_format *format, size_t n);
 
-/* Writes one block; x: in the values, out the remainders. max_abs: see ts_quantise_stage.scale. Returns the bytes. */
+/* Writes one block; x: in the values, out the remainders. max_abs: see ts_quantise_block. Returns the bytes. */
 size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out);
 /* Whether an encoder can have written this block of ts_block_bytes(n) bytes. */
 bool ts_block_valid(const ts_block_format *format, const uint8_t *in, size_t n);

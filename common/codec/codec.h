@@ -80,6 +80,7 @@ typedef struct {
     const float *params;   /* [borrow] n; NULL without weight decay */
     float weight_decay;
     uint64_t step;
+    bool unbiased;         /* no error feedback follows: stochastic stages then keep the expectation (undamped, value / p) */
     double ratio;          /* > 0 replaces the selector's ratio this step (warm-up); 0 keeps it */
     ts_nonfinite nonfinite;
 } ts_encode_input;

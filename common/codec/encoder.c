@@ -14,7 +14,7 @@
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
-#define CHUNK_ELEMS 4096u           /* of quantisers without scales: what fits the first-level cache */
+#define CHUNK_ELEMS 2048u           /* of quantisers without scales: what fits the first-level cache */
 #define PURPOSE_VALUES 0x76616C75u  /* "valu" */
 
 struct ts_encoder {
@@ -245,9 +245,7 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]];
     }
     for (size_t i = 0; i < k && i < AHEAD; i++) __builtin_prefetch(residual + relative[i], 1);
-    ts_packet_slice keyed = *slice;
-    keyed.format.block.key = e->key;
-    TS_TRY(ts_packet_write_sparse(&keyed, relative, values, k, e->max_abs, out, capacity, len));
+    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, out, capacity, len));
     scatter(residual, relative, values, k);
     if (e->input.velocity && e->input.masking) {
         float *velocity = e->input.velocity + slice->first;
@@ -263,6 +261,7 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     size_t low = 0, k = sparse ? slice_range(e, scratch, slice, &low) : s.n, written = 0;
     TS_REQUIRE(capacity >= ts_packet_bound(&s, k), TERSE_ENOSPACE);
     s.format.block.key = e->key;
+    s.format.block.unbiased = e->input.unbiased;
 
     bool wrapped = e->spec.pipeline->bytes[0] != NULL;
     uint8_t *inner = wrapped ? ts_scratch_slot_data(scratch, TS_SLOT_STAGED) : out;

@@ -46,6 +46,14 @@ typedef struct {
     uint32_t floor;     /* |value| bits at or above it are taken */
 } ts_candidates;
 
+/* What stochastic rounding needs. */
+typedef struct {
+    uint64_t key;
+    const uint32_t *index; /* [borrow] as in ts_quantise_block */
+    size_t first;
+    float inverse, step, most;
+} ts_stochastic;
+
 /* Room that a select kernel wants to have left before it takes another group. */
 #define TS_SELECT_GROUP 64
 
@@ -88,6 +96,27 @@ typedef struct ts_kernels {
     void (*int8_encode)(float scale, float *x, size_t n, uint8_t *out);
     void (*int8_decode)(float scale, const uint8_t *in, size_t n, float *x);
     void (*int8_add)(float scale, const uint8_t *in, size_t n, float *sum);
+    void (*bf16_encode)(float *x, size_t n, uint8_t *out);
+    void (*bf16_decode)(const uint8_t *in, size_t n, float *x);
+    /*
+     * Values to codes of a byte each, and codes to bits. Signed codes are two's complement; what is above their low
+     * `bits` bits is not written. x: in values, out remainders.
+     */
+    void (*int_codes)(float scale, float most, float *x, size_t n, uint8_t *codes); /* q = round(x / scale) in ±most */
+    void (*linear_codes)(float low, float step, float most, float *x, size_t n, uint8_t *codes);
+    void (*sign_codes)(float scale, float *x, size_t n, uint8_t *codes); /* 1 where x < 0 */
+    /* q = ±min(floor(|x| · inverse + u), most), u uniform by key and element; decoded is q · step. */
+    void (*stochastic_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *codes);
+    /* Exponents of stochastic rounding to powers of two, and signs. */
+    void (*natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs);
+    /* q = round(log(1 + |x|) · inverse), at most `most`; magnitudes, signs from sign bits of x. */
+    void (*log_codes)(float inverse, float most, const float *x, size_t n, uint8_t *codes);
+    void (*int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x);
+    void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x);
+    void (*sign_values)(float scale, const uint8_t *codes, size_t n, float *x);
+    /* n codes of `bits` bits (1 … 8), lowest first; unused bits of the last byte are 0. */
+    void (*pack)(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out);
+    void (*unpack)(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes);
 } ts_kernels;
 
 /* Kernels of that level, or of the next lower one that was built. Thread: any. */

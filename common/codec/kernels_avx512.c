@@ -183,10 +183,5 @@ const ts_kernels ts_kernels_avx512 = {
     .sweep = sweep,
     .select = sweep_select,
     .select_pair = select_pair,
-    .fp16_encode = ts_fp16_encode_avx2,
-    .fp16_decode = ts_fp16_decode_avx2,
-    .fp16_add = ts_fp16_add_avx2,
-    .int8_encode = ts_int8_encode_avx2,
-    .int8_decode = ts_int8_decode_avx2,
-    .int8_add = ts_int8_add_avx2,
+    TS_QUANTISE_KERNEL_ENTRIES(avx2),
 };

@@ -163,10 +163,5 @@ const ts_kernels ts_kernels_scalar = {
     .sweep = ts_sweep_scalar,
     .select = select_reference,
     .select_pair = select_pair,
-    .fp16_encode = ts_fp16_encode_scalar,
-    .fp16_decode = ts_fp16_decode_scalar,
-    .fp16_add = ts_fp16_add_scalar,
-    .int8_encode = ts_int8_encode_scalar,
-    .int8_decode = ts_int8_decode_scalar,
-    .int8_add = ts_int8_add_scalar,
+    TS_QUANTISE_KERNEL_ENTRIES(scalar),
 };

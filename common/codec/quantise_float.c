@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp32 and fp16: floats without a scale. */
+/* fp32, fp16 and bf16: floats without a scale. */
 #include <string.h>
 
 #include "common/base/bytes.h"
@@ -105,4 +105,49 @@ const ts_quantise_stage ts_quantise_fp16 = {
     .valid = fp16_valid,
     .decode = fp16_decode,
     .add = fp16_add,
+};
+
+static void bf16_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
+    (void)scales;
+    block->kernels->bf16_encode(x, n, out);
+}
+
+static bool bf16_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
+    (void)block;
+    (void)scales;
+    const uint64_t exponents = 0x7F807F807F807F80u, ones = 0x0080008000800080u, signs = 0x8000800080008000u;
+    size_t i = 0;
+    uint64_t seen = 0;
+    for (; i + 4 <= n; i += 4) seen |= ((ts_load_u64(in + 2 * i) & exponents) + ones) & signs;
+    for (; i < n; i++) seen |= (ts_load_u16(in + 2 * i) & 0x7F80u) == 0x7F80u;
+    return seen == 0;
+}
+
+static void bf16_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    (void)scales;
+    block->kernels->bf16_decode(in, n, x);
+}
+
+static void bf16_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
+    float run[256];
+    (void)scales;
+    for (size_t at = 0; at < n;) {
+        size_t count = n - at < 256 ? n - at : 256;
+        block->kernels->bf16_decode(in + 2 * at, count, run);
+        block->kernels->add(sum + at, run, count);
+        at += count;
+    }
+}
+
+const ts_quantise_stage ts_quantise_bf16 = {
+    .info = {.name = "bf16",
+             .args = "",
+             .summary = "floats with eight bits of mantissa, to nearest even; the range of fp32",
+             .formula = "q = bfloat16(g)",
+             .source = "Wang and Kanwar 2019"},
+    .bytes = fp16_bytes,
+    .encode = bf16_encode,
+    .valid = bf16_valid,
+    .decode = bf16_decode,
+    .add = bf16_add,
 };

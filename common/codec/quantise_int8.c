@@ -11,12 +11,11 @@ static size_t int8_bytes(const ts_stage_args *args, size_t n) {
     return n;
 }
 
-static void int8_scale(const ts_quantise_block *block, const float *x, size_t n, float max_abs, float *scales) {
-    (void)block;
+static void int8_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
     (void)x;
     (void)n;
     /* So that neither 1 / scale nor 127 · scale overflows; what is beyond stays in the residual. */
-    float scale = (max_abs < 0x1p120f ? max_abs : 0x1p120f) / 127.0f;
+    float scale = (block->max_abs < 0x1p120f ? block->max_abs : 0x1p120f) / 127.0f;
     scales[0] = scale >= FLT_MIN ? scale : 0.0f;
 }
 

@@ -52,6 +52,7 @@ typedef struct ts_transform_stage {
  */
 typedef struct ts_select_stage {
     ts_stage_info info;
+    bool ranks;         /* chooses by rank, and so needs room to order ties */
     bool sends_indices; /* false: the receiver works them out from seed, step and count */
     bool takes_ratio;   /* argument 0 is a ratio that warm-up may replace */
     /* Values sent of n when that is known beforehand; the receiver knows it too. 0 when it is not. */
@@ -72,6 +73,8 @@ typedef struct {
     const struct ts_kernels *kernels;
     const ts_stage_args *args;
     uint64_t key;          /* of the stream of random numbers: seed, step, tensor, worker, direction */
+    bool unbiased;         /* nothing is kept for later steps, so expectation counts; at the encoder */
+    float max_abs;         /* largest |x| of the block, or of the tensor when that has one scale; at the encoder */
     const uint32_t *index; /* [borrow] numbers of the elements, NULL when they are 0, 1, 2 ... */
     size_t first;          /* what is added to them to make keys of randomness */
 } ts_quantise_block;
@@ -86,10 +89,11 @@ typedef struct ts_quantise_stage {
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
+    unsigned block_elems; /* values to a block; 0 for TS_BLOCK_ELEMS */
     /* Bytes of n values, without scales. */
     size_t (*bytes)(const ts_stage_args *args, size_t n);
-    /* The scales for x; max_abs is the largest |x| of the block, or of the tensor when that has one scale. NULL without. */
-    void (*scale)(const ts_quantise_block *block, const float *x, size_t n, float max_abs, float *scales);
+    /* The scales for x. NULL when there are none. */
+    void (*scale)(const ts_quantise_block *block, const float *x, size_t n, float *scales);
     /* Writes bytes() bytes; x: in the values, out what the receiver does not get: x - decoded. */
     void (*encode)(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out);
     /* Whether encode() can have written these bytes under these scales. */

@@ -18,7 +18,15 @@
 #define TS_QUANTISE_STAGES(X) \
     X(ts_quantise_fp32)       \
     X(ts_quantise_fp16)       \
-    X(ts_quantise_int8)
+    X(ts_quantise_bf16)       \
+    X(ts_quantise_int8)       \
+    X(ts_quantise_int4)       \
+    X(ts_quantise_linear)     \
+    X(ts_quantise_log)        \
+    X(ts_quantise_qsgd)       \
+    X(ts_quantise_natural)    \
+    X(ts_quantise_ternary)    \
+    X(ts_quantise_sign)
 
 /* X(table, number in the packet's tag): numbers are pinned, 1 … 15; ts_index_best chooses among them and has none. */
 #define TS_INDEX_STAGES(X)   \

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "common/codec/block.h"
+#include "common/codec/registry.h"
 #include "tests/unit/codec_support.h"
 
 /* Value of a half by its definition. */
@@ -184,6 +186,74 @@ START_TEST(kernels_agree_with_the_reference) {
 }
 END_TEST
 
+/* Stochastic quantisers: over many steps the mean is the value, and the spread is no more than the paper's. */
+START_TEST(stochastic_quantisers_are_unbiased) {
+    enum { VALUES = 64, STEPS = 4000 };
+    static const struct { const char *pipeline; double omega; } cases[] = {
+        {"qsgd:4", VALUES / 49.0}, {"qsgd:8", VALUES / (127.0 * 127.0)}, {"natural", 0.125}, {"ternary", -1}};
+    float g[VALUES], out[VALUES];
+    ts_unit_input(7, g, VALUES, 11);
+    double squares = 0, most = 0, sum = 0;
+    for (int i = 0; i < VALUES; i++) {
+        squares += (double)g[i] * (double)g[i];
+        sum += fabs((double)g[i]);
+        most = fmax(most, fabs((double)g[i]));
+    }
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        ts_unit_tensor t;
+        double mean[VALUES] = {0}, error = 0, omega = cases[c].omega < 0 ? most * sum / squares - 1 : cases[c].omega;
+        ts_unit_tensor_open(&t, cases[c].pipeline, VALUES, VALUES, ts_cpu_simd());
+        t.input.unbiased = true;
+        for (uint64_t step = 0; step < STEPS; step++) {
+            memset(t.residual, 0, VALUES * sizeof(float));
+            ts_unit_encode(&t, g, step, TERSE_OK);
+            (void)ts_unit_decode(&t, out);
+            for (int i = 0; i < VALUES; i++) {
+                double off = (double)out[i] - (double)g[i];
+                mean[i] += (double)out[i] / STEPS;
+                error += off * off / STEPS;
+            }
+        }
+        ck_assert_msg(error <= omega * squares * 1.1, "%s: variance %g, allowed %g", cases[c].pipeline, error / squares, omega);
+        double bias = 0;
+        for (int i = 0; i < VALUES; i++) bias += (mean[i] - (double)g[i]) * (mean[i] - (double)g[i]);
+        /* The mean of STEPS draws has 1 / STEPS of their variance; a bias would not shrink with it. */
+        ck_assert_msg(bias <= 2 * error / STEPS, "%s: bias %g", cases[c].pipeline, bias / squares);
+        ts_unit_tensor_close(&t);
+    }
+}
+END_TEST
+
+/* With error feedback every quantiser keeps the residual bounded, so that all of the gradient arrives in the end. */
+START_TEST(error_feedback_keeps_every_residual_bounded) {
+    enum { VALUES = 3000, STEPS = 300 };
+    float *g = malloc(VALUES * sizeof *g);
+    for (size_t i = 0; i < ts_registry_count(); i++) {
+        const ts_stage_entry *entry = ts_registry_entry(i);
+        if (entry->kind != TS_STAGE_QUANTISE) continue;
+        char text[64];
+        ts_unit_tensor t;
+        double squares = 0, at_half = 0, at_end = 0;
+        (void)snprintf(text, sizeof text, "%s%s", entry->info->name, entry->info->min_args ? ":4" : "");
+        ts_unit_tensor_open(&t, text, VALUES, VALUES, ts_cpu_simd());
+        for (uint64_t step = 0; step < STEPS; step++) {
+            ts_unit_input(7, g, VALUES, step);
+            ts_unit_encode(&t, g, step, TERSE_OK);
+            double norm = 0;
+            for (int j = 0; j < VALUES; j++) {
+                squares += (double)g[j] * (double)g[j] / STEPS;
+                norm += (double)t.residual[j] * (double)t.residual[j];
+            }
+            if (step < STEPS / 2) at_half = fmax(at_half, norm);
+            else at_end = fmax(at_end, norm);
+        }
+        ck_assert_msg(at_end <= 1.5 * at_half + 1e-12, "%s: the residual grows from %g to %g", text, at_half / squares, at_end / squares);
+        ts_unit_tensor_close(&t);
+    }
+    free(g);
+}
+END_TEST
+
 TCase *test_quantise(void);
 TCase *test_quantise(void) {
     TCase *tests = tcase_create("quantise");
@@ -194,5 +264,7 @@ TCase *test_quantise(void) {
     tcase_add_test(tests, small_sparse_blocks_have_short_scales);
     tcase_add_test(tests, single_values_travel_as_bfloat16);
     tcase_add_test(tests, kernels_agree_with_the_reference);
+    tcase_add_test(tests, stochastic_quantisers_are_unbiased);
+    tcase_add_test(tests, error_feedback_keeps_every_residual_bounded);
     return tests;
 }

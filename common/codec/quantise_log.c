@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log:B: magnitudes on a logarithmic scale. There are only 2^(B-1) of them, so both ends make a table of what they
+ * decode to, in double and without the C library, whose functions differ between machines.
+ */
+#include <string.h>
+
+#include "common/codec/quantise_codes.h"
+#include "common/codec/stage_list.h"
+
+#define LOG_MOST 88.8 /* above log(1 + the largest float) */
+
+static unsigned bits_of(const ts_stage_args *args) { return (unsigned)args->value[0]; }
+static unsigned levels_of(const ts_stage_args *args) { return (1u << (bits_of(args) - 1)) - 1; }
+
+static size_t log_bytes(const ts_stage_args *args, size_t n) { return ts_codes_bytes(bits_of(args), n); }
+
+/* e^y - 1 for 0 <= y < 90: y = k·log 2 + r, the series of e^r - 1, and k put into the exponent. */
+static double exp_minus_one(double y) {
+    int k = (int)(y * 1.4426950408889634 + 0.5);
+    double r = (y - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10, sum = 0;
+    for (int term = 16; term >= 1; term--) sum = (1 + sum) * r / term;
+    union { uint64_t bits; double value; } power = {.bits = (uint64_t)(1023 + k) << 52};
+    return k == 0 ? sum : sum * power.value + (power.value - 1);
+}
+
+/* log(1 + x) in double: the y that exp_minus_one() takes back to x, by Newton from the exponent. */
+static double log_one_plus(double x) {
+    double y = 0;
+    for (double power = 1 + x; power >= 2; power *= 0.5) y += 0.6931471805599453;
+    if (x < 1) y = x / (1 + x / 2);
+    for (int i = 0; i < 8; i++) {
+        double e = exp_minus_one(y);
+        double next = y - (e - x) / (e + 1);
+        y = next > 0 ? next : 0;
+    }
+    return y;
+}
+
+typedef struct { float value[256]; } table;
+
+/* What each code stands for, the sign included. */
+static void make_table(const ts_stage_args *args, float scale, table *t) {
+    unsigned levels = levels_of(args), codes = 1u << bits_of(args);
+    memset(t, 0, sizeof *t);
+    for (unsigned q = 1; q <= levels; q++) {
+        double value = exp_minus_one((double)scale * q);
+        t->value[q] = value < (double)FLT_MAX ? (float)value : FLT_MAX;
+        t->value[codes - q] = -t->value[q];
+    }
+}
+
+static void log_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
+    (void)x;
+    (void)n;
+    /* The formula as it stands: 1 + max|g| is 1 in double below 2^-53, and the scale 0. */
+    if (1.0 + (double)block->max_abs == 1.0) {
+        scales[0] = 0.0f;
+        return;
+    }
+    scales[0] = ts_usable_scale((float)(log_one_plus((double)block->max_abs) / levels_of(block->args)));
+}
+
+static void log_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
+    uint8_t codes[TS_CODES_RUN];
+    unsigned bits = bits_of(block->args);
+    float inverse = scales[0] > 0.0f ? 1.0f / scales[0] : 0.0f;
+    table t;
+    make_table(block->args, scales[0], &t);
+    for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * bits) {
+        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
+        block->kernels->log_codes(inverse, (float)levels_of(block->args), x + at, run, codes);
+        for (size_t i = 0; i < run; i++) {
+            uint8_t negative = (uint8_t)(ts_float_bits(x[at + i]) >> 31), mask = (uint8_t)((1u << bits) - 1);
+            codes[i] = (uint8_t)((codes[i] ^ -negative) + negative) & mask;
+            x[at + i] = x[at + i] - t.value[codes[i]];
+        }
+        block->kernels->pack(bits, codes, run, out);
+    }
+}
+
+static bool log_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
+    unsigned levels = levels_of(block->args);
+    if (!ts_scale_valid(scales[0], (float)(LOG_MOST / levels))) return false;
+    return ts_codes_valid(block, bits_of(block->args), in, n, (int)levels + 1, scales[0] == 0.0f);
+}
+
+static void log_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    uint8_t codes[TS_CODES_RUN];
+    unsigned bits = bits_of(block->args);
+    table t;
+    make_table(block->args, scales[0], &t);
+    for (size_t at = 0; at < n; at += TS_CODES_RUN, in += TS_CODES_RUN / 8 * bits) {
+        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
+        block->kernels->unpack(bits, in, run, codes);
+        for (size_t i = 0; i < run; i++) x[at + i] = t.value[codes[i]];
+    }
+}
+
+static void log_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
+    uint8_t codes[TS_CODES_RUN];
+    unsigned bits = bits_of(block->args);
+    table t;
+    make_table(block->args, scales[0], &t);
+    for (size_t at = 0; at < n; at += TS_CODES_RUN, in += TS_CODES_RUN / 8 * bits) {
+        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
+        block->kernels->unpack(bits, in, run, codes);
+        for (size_t i = 0; i < run; i++) sum[at + i] += t.value[codes[i]];
+    }
+}
+
+const ts_quantise_stage ts_quantise_log = {
+    .info = {.name = "log",
+             .args = "B",
+             .summary = "B bits with magnitudes on a logarithmic scale, one scale a block of 16384 values",
+             .formula = "q = sign(g) · round(log(|g| + 1) / s), s = log(max|g| + 1) / (2^(B-1) - 1)",
+             .source = "logarithmic quantisation; Miyashita et al. 2016",
+             .min_args = 1,
+             .max_args = 1,
+             .low = {2},
+             .high = {8},
+             .integral = {true}},
+    .scales = 1,
+    .wide_scales = true,
+    .bytes = log_bytes,
+    .scale = log_scale,
+    .encode = log_encode,
+    .valid = log_valid,
+    .decode = log_decode,
+    .add = log_add,
+};

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loops that compilers turn into vector code: included once a level, with TS_LEVEL(name) making the names. IEEE
+ * arithmetic without contraction gives every level the same bytes.
+ */
+#include "common/codec/quantise_kernels.h"
+
+/* A uniform 32-bit word for an element: the key in two halves around a mixing function (Wellons' lowbias32, 2018). */
+static inline uint32_t mixed_word(uint32_t element, uint32_t low, uint32_t high) {
+    uint32_t x = element ^ low;
+    x ^= x >> 16;
+    x *= 0x7FEB352Du;
+    x ^= (x >> 15) ^ high;
+    x *= 0x846CA68Bu;
+    return x ^ (x >> 16);
+}
+
+static inline float magnitude(float x) { return ts_bits_float(ts_float_bits(x) & TS_ABS_MASK); }
+static inline float with_sign_of(float value, float sign) {
+    return ts_bits_float(ts_float_bits(value) | (ts_float_bits(sign) & ~TS_ABS_MASK));
+}
+
+void TS_LEVEL(bf16_encode)(float *x, size_t n, uint8_t *out) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = ts_float_bits(x[i]), sign = bits & ~TS_ABS_MASK;
+        uint32_t rounded = (bits & TS_ABS_MASK) + 0x7FFFu + ((bits >> 16) & 1u);
+        rounded = rounded > 0x7F7FFFFFu ? 0x7F7FFFFFu : rounded; /* the largest, never infinity */
+        uint16_t half = (uint16_t)((sign | rounded) >> 16);
+        out[2 * i] = (uint8_t)half;
+        out[2 * i + 1] = (uint8_t)(half >> 8);
+        x[i] = x[i] - ts_bits_float((uint32_t)half << 16);
+    }
+}
+
+void TS_LEVEL(bf16_decode)(const uint8_t *in, size_t n, float *x) {
+    for (size_t i = 0; i < n; i++) x[i] = ts_bits_float((uint32_t)in[2 * i] << 16 | (uint32_t)in[2 * i + 1] << 24);
+}
+
+void TS_LEVEL(int_codes)(float scale, float most, float *x, size_t n, uint8_t *codes) {
+    float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (size_t i = 0; i < n; i++) {
+        float y = x[i] * inverse;
+        y = y > most ? most : y;
+        y = y < -most ? -most : y;
+        float q = ts_round(y);
+        codes[i] = (uint8_t)(int32_t)q;
+        x[i] = x[i] - q * scale;
+    }
+}
+
+void TS_LEVEL(linear_codes)(float low, float step, float most, float *x, size_t n, uint8_t *codes) {
+    float inverse = step > 0.0f ? 1.0f / step : 0.0f;
+    for (size_t i = 0; i < n; i++) {
+        float y = (x[i] - low) * inverse;
+        y = y > most ? most : y;
+        y = y < 0.0f ? 0.0f : y;
+        float q = ts_round(y);
+        codes[i] = (uint8_t)(int32_t)q;
+        x[i] = x[i] - (low + q * step);
+    }
+}
+
+void TS_LEVEL(sign_codes)(float scale, float *x, size_t n, uint8_t *codes) {
+    for (size_t i = 0; i < n; i++) {
+        bool negative = x[i] < 0.0f;
+        codes[i] = negative;
+        x[i] = x[i] - (negative ? -scale : scale);
+    }
+}
+
+void TS_LEVEL(stochastic_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *codes) {
+    uint32_t low = (uint32_t)how->key, high = (uint32_t)(how->key >> 32), first = (uint32_t)how->first;
+    float inverse = how->inverse, step = how->step, most = how->most;
+    const uint32_t *index = how->index;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t word = mixed_word(first + (index ? index[i] : (uint32_t)i), low, high);
+        float u = (float)(int32_t)(word >> 8) * 0x1p-24f;
+        float y = magnitude(x[i]) * inverse + u;
+        y = y > most ? most : y;
+        int32_t level = (int32_t)y;
+        int32_t q = ts_float_bits(x[i]) >> 31 ? -level : level;
+        codes[i] = (uint8_t)q;
+        x[i] = x[i] - (float)q * step;
+    }
+}
+
+void TS_LEVEL(natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs) {
+    uint32_t low = (uint32_t)how->key, high = (uint32_t)(how->key >> 32), first = (uint32_t)how->first;
+    const uint32_t *index = how->index;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t word = mixed_word(first + (index ? index[i] : (uint32_t)i), low, high);
+        uint32_t bits = ts_float_bits(x[i]), sign = bits >> 31;
+        /* The carry into the exponent comes with the probability that the mantissa says. */
+        uint32_t exponent = ((bits & TS_ABS_MASK) + (word >> 9)) >> 23;
+        exponent = exponent > 254 ? 254 : exponent;
+        exponents[i] = (uint8_t)exponent;
+        signs[i] = (uint8_t)sign;
+        x[i] = x[i] - ts_bits_float(exponent << 23 | sign << 31);
+    }
+}
+
+/*
+ * log(1 + x), x >= 0: exponent and mantissa of u = 1 + x with the mantissa in [0.7, 1.4], a polynomial (Cephes logf,
+ * Moshier 1989), and what was lost in 1 + x put back. Within 2 units in the last place, the same everywhere.
+ */
+static inline float log_of_one_plus(float x) {
+    float u = 1.0f + x, lost = u > 2.0f ? 0.0f : (x - (u - 1.0f)) / u;
+    int32_t e = (int32_t)((ts_float_bits(u) - 0x3F3504F3u) >> 23);
+    e = ts_float_bits(u) < 0x3F3504F3u ? 0 : e;
+    float m = ts_bits_float(ts_float_bits(u) - ((uint32_t)e << 23)) - 1.0f, z = m * m;
+    float p = 7.0376836292e-2f;
+    p = p * m + -1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m + -1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m + -1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m + -2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    float y = m * z * p, exponent = (float)e;
+    y = y + exponent * -2.12194440e-4f - 0.5f * z;
+    return m + y + lost + exponent * 0.693359375f;
+}
+
+void TS_LEVEL(log_codes)(float inverse, float most, const float *x, size_t n, uint8_t *codes) {
+    for (size_t i = 0; i < n; i++) {
+        float y = log_of_one_plus(magnitude(x[i])) * inverse;
+        y = y > most ? most : y;
+        codes[i] = (uint8_t)(int32_t)ts_round(y);
+    }
+}
+
+void TS_LEVEL(int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
+    unsigned up = 32 - bits;
+    for (size_t i = 0; i < n; i++) x[i] = (float)((int32_t)((uint32_t)codes[i] << up) >> up) * scale;
+}
+
+void TS_LEVEL(linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x) {
+    for (size_t i = 0; i < n; i++) x[i] = low + (float)(int32_t)codes[i] * step;
+}
+
+void TS_LEVEL(sign_values)(float scale, const uint8_t *codes, size_t n, float *x) {
+    for (size_t i = 0; i < n; i++) x[i] = codes[i] ? -scale : scale;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ternary: -s, 0 or s, s the block's largest magnitude, an element not zero with probability |g| / s. With error feedback
+ * what is sent is damped by 1 / (1 + w), w = s·sum|g| / sum g^2 - 1 being the relative variance of this very block.
+ */
+#include "common/codec/quantise_codes.h"
+#include "common/codec/stage_list.h"
+
+#define BITS 2u
+#define NEVER 2 /* the code of -2 */
+
+static size_t ternary_bytes(const ts_stage_args *args, size_t n) {
+    (void)args;
+    return ts_codes_bytes(BITS, n);
+}
+
+static float largest(const ts_quantise_block *block) {
+    return block->max_abs < TS_SCALE_LIMIT ? block->max_abs : TS_SCALE_LIMIT;
+}
+
+static void ternary_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
+    double s = (double)largest(block), damping = 1;
+    if (!block->unbiased && s > 0) {
+        damping = block->kernels->sum_squares(x, n) / (s * block->kernels->sum_abs(x, n));
+        if (!(damping <= 1)) damping = 1; /* of values beyond the limit */
+    }
+    scales[0] = s >= (double)FLT_MIN ? ts_usable_scale((float)(s * damping)) : 0.0f;
+}
+
+static void ternary_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
+    uint8_t codes[TS_CODES_RUN];
+    ts_stochastic how = {.key = block->key, .step = scales[0], .most = 1.0f};
+    how.inverse = scales[0] > 0.0f ? 1.0f / largest(block) : 0.0f;
+    for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * BITS) {
+        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
+        how.index = block->index ? block->index + at : NULL;
+        how.first = block->first + (block->index ? 0 : at);
+        block->kernels->stochastic_codes(&how, x + at, run, codes);
+        block->kernels->pack(BITS, codes, run, out);
+    }
+}
+
+static bool ternary_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
+    return ts_scale_valid(scales[0], 2 * TS_SCALE_LIMIT) && ts_codes_valid(block, BITS, in, n, NEVER, scales[0] == 0.0f);
+}
+
+static void ternary_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
+    block->kernels->int_values(scales[0], BITS, codes, n, x);
+}
+
+static void ternary_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    ts_codes_decode(block, scales, BITS, ternary_values, in, n, x);
+}
+
+static void ternary_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
+    ts_codes_add(block, scales, BITS, ternary_values, in, n, sum);
+}
+
+const ts_quantise_stage ts_quantise_ternary = {
+    .info = {.name = "ternary",
+             .args = "",
+             .summary = "two bits: minus, nothing or plus the largest magnitude of each block of 16384, by chance",
+             .formula = "q = s · sign(g) · b, P(b = 1) = |g| / s, s = max|g|",
+             .source = "Wen et al. 2017"},
+    .scales = 1,
+    .wide_scales = true,
+    .bytes = ternary_bytes,
+    .scale = ternary_scale,
+    .encode = ternary_encode,
+    .valid = ternary_valid,
+    .decode = ternary_decode,
+    .add = ternary_add,
+};
