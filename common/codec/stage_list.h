@@ -13,7 +13,12 @@
 
 #define TS_SELECT_STAGES(X) \
     X(ts_select_topk)       \
-    X(ts_select_randomk)
+    X(ts_select_threshold)  \
+    X(ts_select_adaptive)   \
+    X(ts_select_blocktopk)  \
+    X(ts_select_randomk)    \
+    X(ts_select_bernoulli)  \
+    X(ts_select_magnitude)
 
 #define TS_QUANTISE_STAGES(X) \
     X(ts_quantise_fp32)       \
@@ -39,7 +44,10 @@
     X(ts_index_block, 7)     \
     X(ts_index_rle, 8)
 
-#define TS_BYTES_STAGES(X)
+#define TS_BYTES_STAGES(X) \
+    X(ts_bytes_huffman)    \
+    X(ts_bytes_rle8)       \
+    X(ts_bytes_zstd)
 
 #define TS_DECLARE_TRANSFORM(table) extern const ts_transform_stage table;
 #define TS_DECLARE_SELECT(table) extern const ts_select_stage table;
