@@ -33,12 +33,8 @@ static void say_note(void *context, const char *text) {
 }
 
 static void set_log_level(const ts_config *config) {
-    static const struct {
-        const char *name;
-        ts_log_level level;
-    } levels[] = {{"error", TS_LOG_ERROR}, {"warn", TS_LOG_WARN}, {"info", TS_LOG_INFO}, {"debug", TS_LOG_DEBUG}};
-    for (size_t i = 0; config->log.level && i < sizeof levels / sizeof levels[0]; i++)
-        if (strcmp(config->log.level, levels[i].name) == 0) ts_log_set_level(levels[i].level);
+    ts_log_level level;
+    if (ts_log_level_parse(config->log.level, &level) == TERSE_OK) ts_log_set_level(level);
 }
 
 static int exit_code(terse_status failure) {

@@ -14,6 +14,16 @@ static struct {
 static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
 
 void ts_log_set_level(ts_log_level level) { sink.level = level; }
+terse_status ts_log_level_parse(const char *name, ts_log_level *level) {
+    for (unsigned i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            *level = (ts_log_level)i;
+            return TERSE_OK;
+        }
+    }
+    return TERSE_EINVAL;
+}
+
 ts_log_level ts_log_get_level(void) { return sink.level; }
 void ts_log_set_name(const char *name) { snprintf(sink.name, sizeof sink.name, "%s", name); }
 void ts_log_set_stream(FILE *stream) { sink.stream = stream; }

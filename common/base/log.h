@@ -19,6 +19,8 @@ void ts_log(ts_log_level level, const char *who, const char *message, const char
 /* Lines above this level are dropped; the default is TS_LOG_INFO. Thread: before others start. */
 void ts_log_set_level(ts_log_level level);
 ts_log_level ts_log_get_level(void);
+/* "none", "error", "warn", "info" or "debug". Thread: any. Returns TERSE_OK, TERSE_EINVAL. */
+terse_status ts_log_level_parse(const char *name, ts_log_level *level) TERSE_NODISCARD;
 /* A short name put into every line, as "server0"; copied. Thread: before others start. */
 void ts_log_set_name(const char *name);
 /* Another stream than stderr; [borrow]. Tests. */

@@ -82,6 +82,7 @@ typedef struct {
     size_t gathered_bytes;
     uint64_t gathered_since_us;
     uint64_t heard_us, sent_us, rto_us, rto_at_us;
+    uint64_t gap_us; /* how long answers lately took */
     uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */
     char waiting[160];      /* whom it waits for, by its last heartbeat */
     struct {

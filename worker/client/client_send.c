@@ -31,9 +31,15 @@ void ts_client_asked(ts_client *client, ts_client_server *server, unsigned reque
 }
 
 void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered) {
+    uint64_t now = ts_client_now(client), gap = now - server->asked_us;
     server->requests &= ~answered;
-    server->rto_us = TS_CLIENT_RTO_US;
-    server->asked_us = ts_client_now(client);
+    /* A slow link or a long round is no loss: what lately took so long may take four times that before we repeat. */
+    uint64_t faded = server->gap_us - server->gap_us / 8;
+    server->gap_us = gap > faded ? gap : faded;
+    uint64_t patience = 4 * server->gap_us;
+    server->rto_us = patience < TS_CLIENT_RTO_US ? TS_CLIENT_RTO_US
+                     : patience > TS_CLIENT_RTO_MAX_US ? TS_CLIENT_RTO_MAX_US : patience;
+    server->asked_us = now;
     server->rto_at_us = server->asked_us + server->rto_us;
 }
 

@@ -11,6 +11,7 @@
 #include "worker/client/terse_internal.h"
 
 #define GOODBYE_US 5000000u /* how long queued frames may take to leave */
+#define GIVING_UP_US 1000000u /* the same when the job has failed: a dead peer's queue never empties */
 
 static void lock(void *context) { pthread_mutex_lock(&((terse *)context)->mutex); }
 static void unlock(void *context) { pthread_mutex_unlock(&((terse *)context)->mutex); }
@@ -147,7 +148,7 @@ terse_status terse_close(terse *client) {
     if (client->transport) {
         /* Without servers all workers leave alike, which is in order. */
         bool clean = status == TERSE_OK;
-        ts_mpi_transport_finish(client->transport, GOODBYE_US, clean, exit_code(status)); /* frees it */
+        ts_mpi_transport_finish(client->transport, clean ? GOODBYE_US : GIVING_UP_US, clean, exit_code(status)); /* frees it */
     }
     ts_config_free(client->config);
     pthread_cond_destroy(&client->moved);

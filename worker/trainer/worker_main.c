@@ -11,9 +11,8 @@
 #include "worker/trainer/train.h"
 
 static void set_log_level(const ts_config *config) {
-    static const char *const names[] = {"error", "warn", "info", "debug"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (config->log.level && strcmp(config->log.level, names[i]) == 0) ts_log_set_level((ts_log_level)i);
+    ts_log_level level;
+    if (ts_log_level_parse(config->log.level, &level) == TERSE_OK) ts_log_set_level(level);
 }
 
 /* A plug-in's model, or the built-in one that the config names. */
