@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Index packs. Input: pack, k (12 bits), n (3 bytes), then bytes, which are decoded (and must be what encode() writes
- * when they decode), and taken as gaps, whose indices must survive encoding and decoding.
+ * Index packs. Input: pack, k (12 bits), n (18 bits in 3 bytes), then bytes, which are decoded (and must be what
+ * encode() writes when they decode), and taken as gaps, whose indices must survive encoding and decoding.
  */
 #include <string.h>
 
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     size_t which = data[0] % (ts_registry_index_count() + 1);
     const ts_index_stage *stage = which < ts_registry_index_count() ? ts_registry_index(which) : &ts_index_best;
     size_t k = ((size_t)data[1] | (size_t)data[2] << 8) & 0xFFF,
-           n = (size_t)data[3] | (size_t)data[4] << 8 | (size_t)data[5] << 16;
+           n = (size_t)data[3] | (size_t)data[4] << 8 | (size_t)(data[5] & 3) << 16;
     decode_bytes(stage, data + HEAD_BYTES, len - HEAD_BYTES, k, n);
     if (n > 0) encode_gaps(stage, data + HEAD_BYTES, len - HEAD_BYTES, n);
     return 0;

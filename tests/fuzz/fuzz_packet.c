@@ -10,7 +10,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #define HEAD_BYTES 3
-#define SLICE_ELEMS 20000u
+#define SLICE_ELEMS 17000u
 #define SCRATCH_LIMIT ((size_t)64 << 20)
 
 static const char *const pipelines[] = {"fp32",
@@ -50,7 +50,7 @@ static const char *const pipelines[] = {"fp32",
                                         "blocktopk:0.1:256 | int8 | best",
                                         "topk:0.01 | qsgd:4 | rice | zstd:3"};
 #define PIPELINE_COUNT (sizeof pipelines / sizeof pipelines[0])
-static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 16384, 16385, 70000};
+static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 16384, 16385, 20000};
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
 
 /* sum[i] must be start + value, or start. */
