@@ -48,7 +48,7 @@ static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candida
         size_t room = p->select->capacity(&e->select_args, n);
         candidates->index = ts_scratch_reserve(scratch, TS_SLOT_INDEX, room * sizeof(uint32_t));
         candidates->bits = ts_scratch_reserve(scratch, TS_SLOT_BITS, room * sizeof(uint32_t));
-        candidates->order = ts_scratch_reserve(scratch, TS_SLOT_ORDER, room * sizeof(uint32_t));
+        candidates->order = ts_scratch_reserve(scratch, TS_SLOT_ORDER, (p->select->ranks ? room : 1) * sizeof(uint32_t));
         candidates->capacity = room;
         size_t most = room < longest ? room : longest;
         void *slice = ts_scratch_reserve(scratch, TS_SLOT_SLICE_INDEX, most * sizeof(uint32_t));
@@ -119,6 +119,7 @@ static void begin_sparse(ts_encoder *e, const ts_kernels *kernels, const ts_cand
                               .args = &e->select_args,
                               .n = e->spec.n,
                               .key = e->key,
+                              .unbiased = e->input.unbiased,
                               .origin = e->spec.origin,
                               .sweep = &e->sweep,
                               .memory = &e->memory,
@@ -242,7 +243,8 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
     } else {
         slice->pipeline->select->regenerate(slice->key, k, slice->n, ts_scratch_slot_data(scratch, TS_SLOT_BITMAP), relative);
         values = ts_scratch_slot_data(scratch, TS_SLOT_BITS);
-        for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]];
+        float gain = e->input.unbiased ? (float)((double)slice->n / (double)k) : 1.0f;
+        for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]] * gain;
     }
     for (size_t i = 0; i < k && i < AHEAD; i++) __builtin_prefetch(residual + relative[i], 1);
     TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, out, capacity, len));

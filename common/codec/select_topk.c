@@ -74,6 +74,7 @@ const ts_select_stage ts_select_topk = {
              .low = {0},
              .high = {1},
              .low_open = {true}},
+    .ranks = true,
     .sends_indices = true,
     .takes_ratio = true,
     .expected = topk_expected,

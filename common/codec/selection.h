@@ -23,6 +23,7 @@ typedef struct ts_selection {
     const ts_stage_args *args; /* with this step's ratio */
     size_t n;
     uint64_t key;    /* of the stream of random numbers: seed, step, tensor, worker, direction */
+    bool unbiased;   /* see ts_encode_input */
     size_t origin;   /* added to an element's number in keys */
     ts_sweep *sweep; /* taken in by select() */
     ts_select_memory *memory;

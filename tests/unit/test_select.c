@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,103 @@ START_TEST(randomk_does_not_know_the_worker) {
 }
 END_TEST
 
+START_TEST(threshold_takes_what_reaches_it) {
+    ts_unit_tensor t;
+    float g[6] = {0.5f, -0.5f, 0.49999f, 0.0f, -7.0f, -0.49999f}, sent[6];
+    ts_unit_tensor_open(&t, "threshold:0.5", 6, 4, ts_cpu_simd());
+    ts_unit_encode(&t, g, 0, TERSE_OK);
+    ck_assert_uint_eq(t.report.selected, 3);
+    (void)ts_unit_decode(&t, sent);
+    ck_assert(sent[0] == 0.5f && sent[1] == -0.5f && sent[4] == -7.0f && sent[2] == 0 && sent[5] == 0);
+    ts_unit_encode(&t, g, 1, TERSE_OK); /* what stayed has grown with the same gradient */
+    ck_assert_uint_eq(t.report.selected, 5);
+    ts_unit_tensor_close(&t);
+}
+END_TEST
+
+START_TEST(blocktopk_takes_the_largest_of_each_block) {
+    enum { VALUES = 1050, BLOCK = 100 };
+    ts_unit_tensor t;
+    float g[VALUES], sent[VALUES];
+    ts_unit_tensor_open(&t, "blocktopk:0.05:100", VALUES, 256, ts_cpu_simd());
+    ts_unit_input(7, g, VALUES, 2);
+    ts_unit_encode(&t, g, 0, TERSE_OK);
+    ck_assert_uint_eq(t.report.selected, 10 * 5 + 3);
+    (void)ts_unit_decode(&t, sent);
+    for (size_t at = 0; at < VALUES; at += BLOCK) {
+        size_t end = at + BLOCK < VALUES ? at + BLOCK : VALUES, count = 0;
+        float least = INFINITY, most = 0;
+        for (size_t i = at; i < end; i++) {
+            count += sent[i] != 0;
+            if (sent[i] != 0) least = fminf(least, fabsf(sent[i]));
+            else most = fmaxf(most, fabsf(g[i]));
+        }
+        ck_assert_uint_eq(count, end - at == BLOCK ? 5 : 3);
+        ck_assert(least >= most);
+    }
+    ts_unit_tensor_close(&t);
+}
+END_TEST
+
+/* Issue 3: within a tenth of R · n on real gradients, at every step. */
+START_TEST(adaptive_meets_its_ratio_on_real_gradients) {
+    static const char *const files[] = {"cnn-step1-7.weight", "cnn-step300-3.weight", "lm-step200-blk.0.linear2.weight",
+                                        "lm-step200-emb.weight"};
+    static const char *const ratios[] = {"0.1", "0.01", "0.003"};
+    for (size_t f = 0; f < 4; f++) {
+        char path[256], text[64];
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/gradients/%s.f32", TS_TEST_VECTORS, files[f]);
+        float *g = ts_unit_read_f32(path, &n);
+        for (size_t r = 0; r < 3; r++) {
+            ts_unit_tensor t;
+            (void)snprintf(text, sizeof text, "adaptive:%s", ratios[r]);
+            ts_unit_tensor_open(&t, text, n, 16384, ts_cpu_simd());
+            for (uint64_t step = 0; step < 4; step++) {
+                ts_unit_encode(&t, g, step, TERSE_OK);
+                double wanted = (double)ts_ratio_elems(strtod(ratios[r], NULL), n), got = (double)t.report.selected;
+                ck_assert_msg(fabs(got - wanted) <= 0.1 * wanted + 1, "%s, %s: %g instead of %g", files[f], text, got, wanted);
+            }
+            ts_unit_tensor_close(&t);
+        }
+        free(g);
+    }
+}
+END_TEST
+
+/* Drawn elements: as many as said on average, and without error feedback the mean of what is sent is the gradient. */
+START_TEST(drawing_selectors_keep_the_expectation) {
+    enum { VALUES = 500, STEPS = 4000 };
+    static const struct { const char *pipeline; double count; } cases[] = {
+        {"bernoulli:0.1", 50}, {"randomk:0.1", 50}, {"magnitude:0.1", 50}, {"magnitude:0.5", 250}};
+    float g[VALUES], sent[VALUES];
+    ts_unit_input(7, g, VALUES, 3);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        ts_unit_tensor t;
+        double mean[VALUES] = {0}, squares[VALUES] = {0}, count = 0, bias = 0, spread = 0;
+        ts_unit_tensor_open(&t, cases[c].pipeline, VALUES, VALUES, ts_cpu_simd());
+        t.input.unbiased = true;
+        for (uint64_t step = 0; step < STEPS; step++) {
+            memset(t.residual, 0, VALUES * sizeof(float));
+            ts_unit_encode(&t, g, step, TERSE_OK);
+            (void)ts_unit_decode(&t, sent);
+            count += (double)t.report.selected / STEPS;
+            for (int i = 0; i < VALUES; i++) {
+                mean[i] += (double)sent[i] / STEPS;
+                squares[i] += (double)sent[i] * (double)sent[i] / STEPS;
+            }
+        }
+        for (int i = 0; i < VALUES; i++) {
+            bias += (mean[i] - (double)g[i]) * (mean[i] - (double)g[i]);
+            spread += (squares[i] - mean[i] * mean[i]) / STEPS;
+        }
+        ck_assert_msg(fabs(count - cases[c].count) < 0.02 * cases[c].count, "%s: %g values a step", cases[c].pipeline, count);
+        ck_assert_msg(bias < 2 * spread, "%s: bias %g, expected %g", cases[c].pipeline, bias, spread);
+        ts_unit_tensor_close(&t);
+    }
+}
+END_TEST
+
 TCase *test_select(void);
 TCase *test_select(void) {
     TCase *tests = tcase_create("select");
@@ -176,5 +274,9 @@ TCase *test_select(void) {
     tcase_add_test(tests, ties_are_broken_without_a_bias);
     tcase_add_test(tests, randomk_draws_distinct_indices_evenly);
     tcase_add_test(tests, randomk_does_not_know_the_worker);
+    tcase_add_test(tests, threshold_takes_what_reaches_it);
+    tcase_add_test(tests, blocktopk_takes_the_largest_of_each_block);
+    tcase_add_test(tests, adaptive_meets_its_ratio_on_real_gradients);
+    tcase_add_test(tests, drawing_selectors_keep_the_expectation);
     return tests;
 }
