@@ -10,10 +10,25 @@
 
 static uint32_t checksum(const uint8_t *bytes, size_t len) { return (uint32_t)XXH3_64bits(bytes, len); }
 
-/* protobuf-c allocates what a header says; a lying header must not get more than its own size allows. */
+/*
+ * protobuf-c allocates what a header says. Two bytes can make it an empty submessage of a hundred, so it gets memory
+ * in proportion to the header's own size; the densest honest header (Stats.hashes) needs about ten times.
+ */
+#define HEADER_MEMORY_FACTOR 16u
+#define HEADER_MEMORY_BASE 4096u
+
+typedef struct {
+    size_t left;
+    bool none; /* the system had none, which is not the sender's fault */
+} header_memory;
+
 static void *allocate_header(void *context, size_t bytes) {
-    (void)context;
-    return ts_mem_calloc(1, bytes);
+    header_memory *memory = context;
+    if (bytes > memory->left) return NULL;
+    memory->left -= bytes;
+    void *block = ts_mem_calloc(1, bytes);
+    if (!block) memory->none = true;
+    return block;
 }
 
 static void free_header(void *context, void *block) {
@@ -21,12 +36,27 @@ static void free_header(void *context, void *block) {
     ts_mem_free(block);
 }
 
-static ProtobufCAllocator header_allocator = {.alloc = allocate_header, .free = free_header};
+static void destroy_header(Terse__Header *header) {
+    ProtobufCAllocator allocator = {.alloc = allocate_header, .free = free_header};
+    terse__header__free_unpacked(header, &allocator);
+}
+
+static terse_status unpack_header(const uint8_t *bytes, size_t len, Terse__Header **out) {
+    header_memory memory = {.left = HEADER_MEMORY_BASE + HEADER_MEMORY_FACTOR * len};
+    ProtobufCAllocator allocator = {.alloc = allocate_header, .free = free_header, .allocator_data = &memory};
+    Terse__Header *header = terse__header__unpack(&allocator, len, bytes);
+    if (!header) return memory.none ? TERSE_ENOMEM : TERSE_ECORRUPT;
+    if (header->body_case == TERSE__HEADER__BODY__NOT_SET) {
+        destroy_header(header);
+        return TERSE_ECORRUPT;
+    }
+    *out = header;
+    return TERSE_OK;
+}
 
 terse_status ts_frame_parse(const ts_buffer *buffer, ts_frame *out) {
     const uint8_t *data = buffer->data;
     size_t len = buffer->len;
-    TS_REQUIRE(len >= 1, TERSE_ECORRUPT);
     TS_REQUIRE(len >= 1 + 1 + CHECKSUM_BYTES, TERSE_ECORRUPT);
     size_t body = len - CHECKSUM_BYTES;
     TS_REQUIRE(ts_load_u32(data + body) == checksum(data, body), TERSE_ECORRUPT);
@@ -37,19 +67,15 @@ terse_status ts_frame_parse(const ts_buffer *buffer, ts_frame *out) {
     at += took;
     TS_REQUIRE(header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
     TS_REQUIRE(header_bytes <= body - at, TERSE_ECORRUPT);
-    Terse__Header *header = terse__header__unpack(&header_allocator, (size_t)header_bytes, data + at);
-    TS_REQUIRE(header != NULL, TERSE_ECORRUPT);
-    if (header->body_case == TERSE__HEADER__BODY__NOT_SET) {
-        terse__header__free_unpacked(header, &header_allocator);
-        return TERSE_ECORRUPT;
-    }
+    Terse__Header *header;
+    TS_TRY(unpack_header(data + at, (size_t)header_bytes, &header));
     at += (size_t)header_bytes;
     *out = (ts_frame){.header = header, .payload = data + at, .payload_bytes = body - at};
     return TERSE_OK;
 }
 
 void ts_frame_release(ts_frame *frame) {
-    if (frame->header) terse__header__free_unpacked(frame->header, &header_allocator);
+    if (frame->header) destroy_header(frame->header);
     *frame = (ts_frame){0};
 }
 
