@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""terse codec and terse bench codec on files: what users type, and the golden vectors through it."""
+import array
+import json
+import math
+import os
+import subprocess
+
+from launch import BUILD
+
+TERSE = os.path.join(BUILD, "terse")
+VECTORS = "tests/vectors"
+
+
+def terse(*words, code=0):
+    done = subprocess.run([TERSE, *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, f"terse {' '.join(words)}: exit {done.returncode}, not {code}\n{done.stderr}"
+    return done
+
+
+def read(path):
+    values = array.array("f")
+    with open(path, "rb") as file:
+        values.frombytes(file.read())
+    return values
+
+
+def write(path, values):
+    with open(path, "wb") as file:
+        array.array("f", values).tofile(file)
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def flat(a, b):
+    """float32 of a + b."""
+    return array.array("f", [a + b])[0]
+
+
+def encode(folder, pipeline, source, *words, **wanted):
+    packet = os.path.join(folder, "g.tp")
+    terse("codec", "encode", "--pipeline", pipeline, *words, source, packet, **wanted)
+    return packet
+
+
+def decode(folder, packet):
+    sent = os.path.join(folder, "sent.f32")
+    terse("codec", "decode", packet, sent)
+    return read(sent)
+
+
+def stages():
+    return {row["name"]: row for row in json.loads(terse("codec", "list").stdout)}
+
+
+def has(pipeline):
+    known = stages()
+    return all(word.strip().split(":")[0] in known for word in pipeline.split("|"))
+
+
+def vectors(folder, _seconds):
+    """The published vectors through the command line."""
+    def pipeline_of(case):
+        params = case["params"]
+        if case["op"] == "topk":
+            return f"topk:{params['ratio']:g} | fp32"
+        if case["op"] == "int":
+            return f"int{params['bits']}"
+        if case["op"] in ("linear", "log"):
+            return f"{case['op']}:{params['bits']}"
+        return "sign" if case["op"] == "sign" else None
+
+    with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
+        cases = json.load(file)["cases"]
+    ran = 0
+    for case in cases:
+        pipeline = pipeline_of(case)
+        if pipeline is None or not has(pipeline):
+            continue
+        source = os.path.join(VECTORS, case["input"] + ".f32")
+        entered, expected = read(source), read(os.path.join(VECTORS, case["expect"] + ".f32"))
+        sent = decode(folder, encode(folder, pipeline, source))
+        assert len(sent) == len(expected), case
+        if case["op"] == "topk":  # equal magnitudes may be kept at other places
+            assert sorted(map(abs, sent)) == sorted(map(abs, expected)), case
+            assert all(s in (0, e) for s, e in zip(sent, entered)), case
+        else:
+            assert all(abs(s - e) <= case["max_abs_err"] for s, e in zip(sent, expected)), case
+        ran += 1
+    assert ran >= 36, f"{ran} vectors"
+
+
+def error_feedback(folder, _seconds):
+    """Five steps with a residual file give the published packets and residuals, bit for bit."""
+    for name in ("gauss", "heavy"):
+        residual = os.path.join(folder, name + "-residual.f32")
+        for step in range(5):
+            packet = encode(folder, "topk:0.01 | fp32", os.path.join(VECTORS, f"ef-{name}-g{step}.f32"), "--residual",
+                            residual, "--step", str(step))
+            sent, kept = decode(folder, packet), read(residual)
+            assert sent == read(os.path.join(VECTORS, f"ef-{name}-topk-sent{step}.f32")), (name, step)
+            assert kept == read(os.path.join(VECTORS, f"ef-{name}-topk-residual{step}.f32")), (name, step)
+
+
+def conservation(folder, _seconds):
+    """sent + residual is gradient + old residual for quantised values too."""
+    source, residual = os.path.join(VECTORS, "heavy.f32"), os.path.join(folder, "r.f32")
+    gradient = read(source)
+    old = [0.0] * len(gradient)
+    for step in range(3):
+        packet = encode(folder, "topk:0.1 | int8 | rice", source, "--residual", residual, "--step", str(step))
+        sent, kept = decode(folder, packet), read(residual)
+        for g, o, s, k in zip(gradient, old, sent, kept):
+            assert abs(flat(g, o) - (s + k)) <= 1e-6 * (abs(g) + abs(o) + abs(s) + abs(k)), step
+        old = kept
+
+
+def lossless(folder, _seconds):
+    source = os.path.join(VECTORS, "gradients/lm-step200-emb.weight.f32")
+    for pipeline in ("dense", "fp32 | zstd:3", "fp32 | huffman", "fp32 | rle8 | huffman"):
+        if pipeline == "dense" or has(pipeline):
+            assert decode(folder, encode(folder, pipeline, source, "--shape", "86,128")) == read(source), pipeline
+
+
+def inspect(folder, _seconds):
+    source = os.path.join(VECTORS, "gradients/cnn-step1-7.weight.f32")
+    packet = encode(folder, "topk:0.01 | int8 | rice", source, "--shape", "128,1568", "--slice-elems", "65536", "--seed",
+                    "7", "--step", "3")
+    got = json.loads(terse("codec", "inspect", packet).stdout)
+    assert got["pipeline"] == "topk:0.01 | int8 | rice" and got["shape"] == [128, 1568], got
+    assert (got["seed"], got["step"], got["slice_elems"], got["elements"]) == (7, 3, 65536, 200704), got
+    assert got["values"] == 2008 == sum(s["values"] for s in got["slices"]) and len(got["slices"]) == 4, got
+    assert got["bytes"] == sum(s["bytes"] for s in got["slices"]) < got["file_bytes"] == os.path.getsize(packet), got
+    assert {s["index_pack"] for s in got["slices"] if s["values"]} == {"rice"} and abs(got["ratio"] * got["bytes"] - 802816) < 1, got
+
+
+def refusals(folder, _seconds):
+    """NaN, wrong shapes and damaged files are refused and leave everything as it was."""
+    gradient = list(read(os.path.join(VECTORS, "skew.f32")))
+    source, residual = os.path.join(folder, "g.f32"), os.path.join(folder, "r.f32")
+    write(source, gradient)
+    packet = encode(folder, "int8", source, "--residual", residual)
+    before, before_packet = content(residual), content(packet)
+    gradient[123], gradient[500] = float("nan"), float("inf")
+    write(source, gradient)
+    told = terse("codec", "encode", "--pipeline", "int8", "--residual", residual, source, packet, code=1).stderr
+    assert "2 values" in told and "123" in told, told
+    assert content(residual) == before and content(packet) == before_packet
+    assert sorted(os.listdir(folder)) == ["g.f32", "g.tp", "r.f32"], os.listdir(folder)
+    encode(folder, "int8", source, "--nonfinite", "zero")
+    assert decode(folder, packet)[123] == 0
+    terse("codec", "encode", "--pipeline", "sign | topk:0.1", source, packet, code=2)
+    terse("codec", "encode", "--pipeline", "int8", "--shape", "3,4", source, packet, code=2)
+    terse("codec", "encode", "--pipeline", "int8", os.path.join(folder, "none.f32"), packet, code=1)
+    terse("codec", "encode", "--pipeline", "int8", source, os.path.join(folder, "no/where.tp"), code=1)
+    terse("codec", "nonsense", code=2)
+    damaged = os.path.join(folder, "damaged.tp")
+    whole = content(packet)
+    for at in (0, 9, 30, len(whole) // 2, len(whole) - 1):
+        with open(damaged, "wb") as file:
+            file.write(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+        terse("codec", "decode", damaged, os.path.join(folder, "x.f32"), code=1)
+        with open(damaged, "wb") as file:
+            file.write(whole[:at])
+        terse("codec", "inspect", damaged, code=1)
+    assert not os.path.exists(os.path.join(folder, "x.f32"))
+
+
+def helps(_folder, _seconds):
+    for words in (["codec"], ["codec", "encode"], ["codec", "decode"], ["codec", "inspect"], ["codec", "list"], ["bench"],
+                  ["bench", "codec"]):
+        assert len(terse(*words, "--help").stdout) > 100, words
+    for row in stages().values():
+        assert row["kind"] and row["summary"] and row["formula"] and row["source"], row
+
+
+def bench(_folder, _seconds):
+    keys = ("pipeline n bytes ratio relative_error encode_s decode_add_s sweep_s encode_over_sweep "
+            "decode_add_over_sweep threads simd").split()
+    got = json.loads(terse("bench", "codec", "--pipeline", "topk:0.01 | int8 | rice", "-n", "300000", "--json").stdout)
+    assert all(key in got for key in keys), got
+    assert got["n"] == 300000 and got["threads"] == 1 and got["values"] == 3000, got
+    assert abs(got["ratio"] - 1200000 / got["bytes"]) < 1 and 150 < got["ratio"] < 250, got
+    assert got["encode_s"] > 0 and abs(got["encode_over_sweep"] - got["encode_s"] / got["sweep_s"]) < 1e-3, got
+    assert 0 < got["relative_error"] < 1 and got["conservation_error"] < 1e-6, got
+    rows = json.loads(terse("bench", "codec", "--pipeline", "fp16", "--pipeline", "dense", "--input",
+                            os.path.join(VECTORS, "gradients/cnn-step300-3.weight.f32"), "--json").stdout)
+    assert [row["bytes"] for row in rows] == [2 * 12800, 4 * 12800], rows
+    assert rows[1]["relative_error"] == 0, rows
+
+
+CASES = [
+    ("codec-vectors", 60, vectors),
+    ("codec-error-feedback", 30, error_feedback),
+    ("codec-conservation", 30, conservation),
+    ("codec-lossless", 30, lossless),
+    ("codec-inspect", 10, inspect),
+    ("codec-refusals", 30, refusals),
+    ("codec-help", 10, helps),
+    ("codec-bench", 60, bench),
+]
