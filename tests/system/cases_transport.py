@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The MPI transport alone, over mpirun: floods through shared memory and TCP, deaths in the middle, absent ranks."""
+import re
+
+from launch import BUILD, Run
+
+TCP = ["--mca", "btl", "tcp,self"]
+VERDICT = re.compile(r"^transport_check: rank (\d+) of (\d+) (ok|WRONG) .*bells=(\d)", re.M)
+
+
+def check(ranks, words, through, seconds):
+    """Runs transport_check; returns its output and the ranks that reported success."""
+    run = Run(through + ["-n", str(ranks), f"{BUILD}/transport_check"] + words, seconds)
+    code = run.finish()
+    text = run.text()
+    assert code is not None, f"did not end within {seconds} s:\n{text}"
+    verdicts = VERDICT.findall(text)
+    assert all(v[2] == "ok" for v in verdicts), text
+    return text, sorted(int(v[0]) for v in verdicts)
+
+
+def flood(ranks, words, through=()):
+    def case(folder, seconds):
+        del folder
+        text, good = check(ranks, words, list(through), seconds)
+        assert good == list(range(ranks)), text
+    return case
+
+
+def death(victim, through=()):
+    def case(folder, seconds):
+        del folder
+        text, good = check(4, ["frames=60", f"kill={victim}", "deadline=2"], list(through), seconds)
+        assert good == [r for r in range(4) if r != victim], text
+        assert f"(rank {victim} on " in text, text
+    return case
+
+
+def absent(victim, sentence):
+    """The others say who is missing; the absent one, which sleeps on, is ended by Run."""
+    def case(folder, seconds):
+        del folder
+        run = Run(["-n", "3", f"{BUILD}/transport_check", f"absent={victim}", "deadline=2"], seconds)
+        assert run.wait_for(sentence, 10), run.text()
+        run.seconds = 0  # nothing else will come
+        run.finish()
+    return case
+
+
+def no_mpi_program(folder, seconds):
+    del folder
+    run = Run(["-n", "1", f"{BUILD}/transport_check", "deadline=2", ":", "-n", "1", "sleep", "8"], seconds)
+    run.finish()
+    assert "rank 0 of 2" in run.text() and "MPI_Init did not return within 2 s" in run.text(), run.text()
+
+
+CASES = [
+    ("transport floods, shared memory", 60, flood(4, ["frames=100"])),
+    ("transport floods, TCP", 60, flood(4, ["frames=60"], TCP)),
+    ("transport, small windows", 60, flood(3, ["frames=60", "window=100000"])),
+    ("transport, small windows, TCP", 60, flood(3, ["frames=60", "window=100000"], TCP)),
+    ("transport, frames over one side's limit", 60, flood(3, ["frames=60", "small=1"])),
+    ("transport, frames over one side's limit, TCP", 60, flood(3, ["frames=60", "small=1"], TCP)),
+    ("transport, a rank alone", 30, flood(1, ["frames=10"])),
+    ("transport, a rank is killed, shared memory", 40, death(2)),
+    ("transport, a rank is killed, TCP", 40, death(1, TCP)),
+    ("transport, a rank does not join", 30, absent(1, "rank 1 of 3 did not join within 2 s")),
+    ("transport, rank 0 does not join", 30, absent(0, "rank 0 did not answer the roll call within 2 s")),
+    ("transport, a program without MPI", 30, no_mpi_program),
+]
