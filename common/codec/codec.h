@@ -45,6 +45,11 @@ typedef struct {
     ts_direction direction;
 } ts_codec_spec;
 
+/*
+ * slice_elems of a tensor that is not to be cut: n when its transform takes the whole tensor (low rank, and the shape
+ * suits it), else the slice_elems that is given.
+ */
+size_t ts_codec_cut_elems(const ts_pipeline *pipeline, const int64_t *shape, unsigned ndim, size_t n, size_t slice_elems);
 uint32_t ts_codec_slices(const ts_codec_spec *spec);                       /* 0 for an empty tensor */
 size_t ts_codec_slice_first(const ts_codec_spec *spec, uint32_t slice);    /* first element */
 size_t ts_codec_slice_elems(const ts_codec_spec *spec, uint32_t slice);    /* elements in it */
@@ -106,8 +111,24 @@ size_t ts_encoder_bound(const ts_encoder *encoder, const ts_scratch *scratch, ui
 terse_status ts_encoder_slice(ts_encoder *encoder, ts_scratch *scratch, uint32_t slice, uint8_t *out, size_t capacity,
                               size_t *len) TERSE_NODISCARD;
 
-/* What a stateful pipeline (`delta`) remembers of one sender at the receiver; NULL for all others. */
+/*
+ * Gives a packet back that its receiver refused: residual[i] += what it said, for the slice's elements; what the encoder
+ * believes the receiver to hold (`delta`) starts anew. Only the slice's last packet can be given back, and once.
+ * Returns: as ts_decode_add.
+ */
+terse_status ts_encoder_take_back(ts_encoder *encoder, ts_scratch *scratch, uint32_t slice, uint64_t step,
+                                  const uint8_t *packet, size_t len, float *residual) TERSE_NODISCARD;
+
+/*
+ * What a stateful pipeline (`delta`) remembers of one sender's slice at the receiver; NULL for all others. It advances
+ * with each packet; the packet of the step it stands at may be decoded again and says the same. Without a state only
+ * packets that refresh can be decoded.
+ */
 typedef struct ts_decode_state ts_decode_state;
+bool ts_pipeline_is_stateful(const ts_pipeline *pipeline);
+/* Returns TERSE_EINVAL (the pipeline needs none, no such slice), TERSE_ENOMEM. */
+terse_status ts_decode_state_create(const ts_codec_spec *spec, uint32_t slice, ts_decode_state **out) TERSE_NODISCARD;
+void ts_decode_state_destroy(ts_decode_state *state); /* NULL is fine */
 
 /* A packet taken apart: for sparse pipelines the changed elements, else every element. Lives in the scratch. */
 typedef struct {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "common/codec/delta.h"
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
@@ -10,6 +13,7 @@ typedef struct {
     size_t k;
     const uint8_t *values;
     uint32_t *index; /* in the scratch; NULL when dense */
+    ts_transform_factors factors; /* of a low-rank transform */
 } opened;
 
 /* Whether all value blocks are what an encoder writes. */
@@ -41,16 +45,36 @@ static terse_status open_sparse(opened *o, ts_scratch *scratch) {
     return TERSE_OK;
 }
 
+static terse_status open_dense(opened *o) {
+    TS_REQUIRE(o->len == ts_blocks_bytes(&o->slice.format, o->slice.n), TERSE_ECORRUPT);
+    o->k = o->slice.n;
+    o->values = o->bytes;
+    return values_valid(o) ? TERSE_OK : TERSE_ECORRUPT;
+}
+
+/* Checks that the packet goes on from what is known; a packet that is in the state already does, too. */
+static terse_status open_delta(opened *o, const ts_decode_state *state, uint64_t step, unsigned *behind) {
+    TS_REQUIRE(o->len > 0 && (!state || state->n == o->slice.n), TERSE_ECORRUPT);
+    *behind = o->bytes[0];
+    if (*behind > 0) {
+        TS_REQUIRE(state && state->known && step >= *behind, TERSE_ECORRUPT);
+        TS_REQUIRE(state->step == step || state->step == step - *behind, TERSE_ECORRUPT);
+    }
+    o->bytes++;
+    o->len--;
+    return open_dense(o);
+}
+
 static terse_status open_packet(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
                                 const uint8_t *packet, size_t len, opened *o) {
     TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
     *o = (opened){.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
     TS_TRY(ts_packet_unwrap(&o->slice, scratch, packet, len, &o->bytes, &o->len));
     if (o->slice.format.sparse) return open_sparse(o, scratch);
-    TS_REQUIRE(o->len == ts_blocks_bytes(&o->slice.format, o->slice.n), TERSE_ECORRUPT);
+    if (ts_delta_in(spec->pipeline)) return TERSE_OK;
+    if (!o->slice.view.stage) return open_dense(o);
     o->k = o->slice.n;
-    o->values = o->bytes;
-    return values_valid(o) ? TERSE_OK : TERSE_ECORRUPT;
+    return ts_transform_read(scratch, &o->slice.view, &o->slice.format, o->bytes, o->len, &o->factors);
 }
 
 /* All values of an opened packet, in order. */
@@ -65,14 +89,30 @@ static void decode_values(const opened *o, float *x) {
     }
 }
 
+/* Brings the state up to the packet; all values are then there. Without a state they are put into x alone. */
+static terse_status follow_delta(opened *o, ts_decode_state *state, uint64_t step, float *x) {
+    unsigned behind = 0;
+    TS_TRY(open_delta(o, state, step, &behind));
+    bool there = state && state->known && state->step == step;
+    if (!there) decode_values(o, x);
+    if (!state) return TERSE_OK;
+    if (!there) ts_delta_apply(state, behind, 0, x, o->k);
+    state->known = true;
+    state->step = step;
+    memcpy(x, state->value, o->k * sizeof *x);
+    return TERSE_OK;
+}
+
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) {
     opened o;
-    (void)state;
     TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
-    float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, o.k * sizeof *x);
+    bool delta = ts_delta_in(spec->pipeline);
+    float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, (delta ? o.slice.n : o.k) * sizeof *x);
     TS_REQUIRE(x, TERSE_ENOMEM);
-    decode_values(&o, x);
+    if (delta) TS_TRY(follow_delta(&o, state, step, x));
+    else if (o.slice.view.stage) ts_transform_product(scratch, &o.slice.view, &o.factors, TS_PRODUCT_SET, x);
+    else decode_values(&o, x);
     *out = (ts_decoded){.dense = !o.slice.format.sparse, .count = o.k, .index = o.index, .value = x};
     return TERSE_OK;
 }
@@ -89,8 +129,17 @@ static void scatter_add(float *sum, const uint32_t *index, const float *x, size_
 terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                            uint64_t step, const uint8_t *packet, size_t len, float *accumulator) {
     opened o;
-    (void)state;
+    if (ts_delta_in(spec->pipeline)) {
+        ts_decoded decoded;
+        TS_TRY(ts_decode(scratch, spec, state, slice, step, packet, len, &decoded));
+        ts_scratch_kernels(scratch)->add(accumulator, decoded.value, decoded.count);
+        return TERSE_OK;
+    }
     TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
+    if (o.slice.view.stage) {
+        ts_transform_product(scratch, &o.slice.view, &o.factors, TS_PRODUCT_ADD, accumulator);
+        return TERSE_OK;
+    }
     if (o.slice.format.sparse) {
         float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, o.k * sizeof *x);
         TS_REQUIRE(x, TERSE_ENOMEM);

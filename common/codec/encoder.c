@@ -5,12 +5,16 @@
  * With a selector, begin() takes in the gradient and selects in one sweep; the slices' packets then touch the selected
  * elements alone. Without one, begin() only looks for NaN and infinity, and each slice takes in, scales, quantises and
  * subtracts a block at a time while it is in the cache, so that memory is read and written once.
+ *
+ * With a low-rank transform begin() takes in the gradient and makes the factors; the packet, there is one, holds them,
+ * and what the receiver will make of them is then taken from the residual.
  */
 #include <string.h>
 
 #include "common/base/bytes.h"
 #include "common/base/mem.h"
 #include "common/base/random.h"
+#include "common/codec/encoder_transform.h"
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
@@ -20,6 +24,7 @@
 struct ts_encoder {
     ts_codec_spec spec;
     ts_select_memory memory;
+    ts_encoder_transform transform;
     /* One step. */
     ts_encode_input input;
     ts_sweep sweep;
@@ -34,11 +39,17 @@ terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) {
     ts_encoder *encoder = ts_mem_calloc(1, sizeof *encoder);
     TS_REQUIRE(encoder, TERSE_ENOMEM);
     encoder->spec = *spec;
-    *out = encoder;
-    return TERSE_OK;
+    terse_status status = ts_encoder_transform_create(spec, &encoder->transform);
+    if (status == TERSE_OK) *out = encoder;
+    else ts_mem_free(encoder);
+    return status;
 }
 
-void ts_encoder_destroy(ts_encoder *encoder) { ts_mem_free(encoder); }
+void ts_encoder_destroy(ts_encoder *encoder) {
+    if (!encoder) return;
+    ts_encoder_transform_destroy(&encoder->transform);
+    ts_mem_free(encoder);
+}
 
 /* All memory this step can need, so that nothing fails once the residual changes. */
 static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candidates *candidates) {
@@ -57,6 +68,7 @@ static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candida
             TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (longest + 63) / 64 * sizeof(uint64_t)), TERSE_ENOMEM);
         }
     }
+    TS_TRY(ts_encoder_transform_reserve(&e->transform, &e->spec, scratch));
     if (p->bytes[0] && n > 0) {
         ts_packet_slice slice = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), 0, 0);
         size_t inner = ts_packet_inner_bound(&slice, longest);
@@ -89,7 +101,7 @@ static void look_ahead(const ts_kernels *kernels, ts_sweep *s, size_t n) {
 }
 
 /* Without a selector: is the input fit, and what is left for the slices to do. */
-static void begin_dense(ts_encoder *e, const ts_kernels *kernels) {
+static void begin_dense(ts_encoder *e, ts_scratch *scratch, const ts_kernels *kernels) {
     ts_sweep *s = &e->sweep;
     size_t n = e->spec.n;
     bool refused = s->bad_count > 0 && s->policy != TS_NONFINITE_ZERO;
@@ -100,6 +112,9 @@ static void begin_dense(ts_encoder *e, const ts_kernels *kernels) {
         s->gradient = NULL;
         s->bad_count = count;
         s->bad_first = first;
+        if (e->transform.sent && !refused) {
+            e->max_abs = ts_encoder_delta_max(&e->transform, scratch, &e->spec, s->residual, e->input.step);
+        }
     }
     e->selected = n;
 }
@@ -154,7 +169,8 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
     e->selected = 0;
     size_t left_out = 0, left_out_first = 0;
     if (spec->n > 0) {
-        bool dense = spec->pipeline->select == NULL, skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
+        bool low_rank = e->transform.view.stage != NULL, dense = !spec->pipeline->select && !low_rank;
+        bool skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
         if (dense || skip) look_ahead(kernels, &e->sweep, spec->n);
         if (skip && e->sweep.bad_count > 0) {
             left_out = e->sweep.bad_count;
@@ -163,8 +179,14 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
             e->sweep.bad_count = 0;
             if (dense) look_ahead(kernels, &e->sweep, spec->n);
         }
-        if (dense) begin_dense(e, kernels);
-        else begin_sparse(e, kernels, &candidates);
+        if (low_rank) {
+            ts_encoder_transform_analyse(&e->transform, scratch, &e->sweep, e->key);
+            e->selected = spec->n;
+        } else if (dense) {
+            begin_dense(e, scratch, kernels);
+        } else {
+            begin_sparse(e, kernels, &candidates);
+        }
     }
     bool refused = e->sweep.bad_count > 0 && e->sweep.policy != TS_NONFINITE_ZERO;
     if (report) {
@@ -267,9 +289,27 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
 
     bool wrapped = e->spec.pipeline->bytes[0] != NULL;
     uint8_t *inner = wrapped ? ts_scratch_slot_data(scratch, TS_SLOT_STAGED) : out;
-    if (sparse) TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written));
-    else written = write_dense(e, &s, inner);
+    if (sparse) {
+        TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written));
+    } else if (e->transform.sent) {
+        written = ts_encoder_delta_write(&e->transform, scratch, &s, slice, &e->sweep, e->input.step, e->max_abs, inner);
+    } else if (s.view.stage) {
+        written = ts_encoder_transform_write(&e->transform, scratch, &s, e->input.residual, inner);
+    } else {
+        written = write_dense(e, &s, inner);
+    }
     if (wrapped) return ts_packet_wrap(&s, scratch, inner, written, out, capacity, len);
     *len = written;
+    return TERSE_OK;
+}
+
+terse_status ts_encoder_take_back(ts_encoder *e, ts_scratch *scratch, uint32_t slice, uint64_t step,
+                                  const uint8_t *packet, size_t len, float *residual) {
+    if (!e->transform.sent) return ts_decode_add(scratch, &e->spec, NULL, slice, step, packet, len, residual);
+    TS_REQUIRE(slice < e->transform.slices, TERSE_ECORRUPT);
+    ts_decode_state *sent = e->transform.sent[slice];
+    TS_REQUIRE(sent->known && sent->step == step, TERSE_ECORRUPT);
+    ts_scratch_kernels(scratch)->add(residual, sent->value, sent->n);
+    sent->known = false;
     return TERSE_OK;
 }

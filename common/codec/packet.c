@@ -3,6 +3,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/random.h"
+#include "common/codec/delta.h"
 #include "common/codec/pack_best.h"
 #include "common/codec/registry.h"
 
@@ -31,6 +32,7 @@ ts_packet_slice ts_packet_slice_of(const ts_codec_spec *spec, const ts_kernels *
     const ts_pipeline *p = spec->pipeline;
     ts_packet_slice s = {.pipeline = p,
                          .format = ts_block_format_of(p, kernels, p->select != NULL),
+                         .view = ts_transform_view_of(spec),
                          .n = ts_codec_slice_elems(spec, slice),
                          .first = ts_codec_slice_first(spec, slice)};
     s.format.block.first = spec->origin + s.first;
@@ -43,7 +45,8 @@ ts_packet_slice ts_packet_slice_of(const ts_codec_spec *spec, const ts_kernels *
 }
 
 size_t ts_packet_inner_bound(const ts_packet_slice *slice, size_t k) {
-    if (!slice->format.sparse) return ts_blocks_bytes(&slice->format, slice->n);
+    if (slice->view.stage) return ts_transform_bytes(&slice->view, &slice->format);
+    if (!slice->format.sparse) return ts_blocks_bytes(&slice->format, slice->n) + ts_delta_in(slice->pipeline);
     if (k == 0) return 0;
     size_t indices = slice->pipeline->index ? slice->pipeline->index->bound(k, slice->n) : 0;
     return 1 + TS_VARINT_MAX_BYTES + ts_blocks_bytes(&slice->format, k) + indices;

@@ -4,6 +4,8 @@
  * 0, -1, 1, -2 … to 0, 1, 2, 3 …. Everything not said in the packet (pipeline, n, step, tensor, worker) both ends know.
  *
  *   dense packet (no selector):   value blocks of the slice's n values, nothing else
+ *   with a low-rank transform:    value blocks of each factor (transform.h)
+ *   with delta:                   one byte (delta.h), then as a dense packet
  *   sparse packet, k = 0:         no byte at all
  *   sparse packet, k > 0:
  *     tag      1 byte   bits 0–3  number of the index pack used (stage_list.h: 1 raw32, 2 varint, 3 bitmap, 4 rice …);
@@ -26,11 +28,13 @@
 
 #include "common/codec/block.h"
 #include "common/codec/scratch.h"
+#include "common/codec/transform.h"
 
 /* A slice as packets see it. */
 typedef struct {
     const ts_pipeline *pipeline;
     ts_block_format format;
+    ts_transform_view view; /* of the factors that travel; its stage is NULL when values do */
     size_t n;     /* elements of the slice */
     size_t first; /* its first element in the tensor */
     size_t share; /* of k, see above */

@@ -263,6 +263,10 @@ static terse_status complete(parser *p) {
                       out->select->info.name);
     }
     if (out->select && out->select->sends_indices && !out->index) out->index = &ts_index_best;
+    if (out->transform && out->select) {
+        return REFUSE(p, "transform `%s` sends every element; selector `%s` cannot follow it, leave out one of them",
+                      out->transform->info.name, out->select->info.name);
+    }
     if (!out->quantise) out->quantise = ts_registry_find("fp32", 4)->stage.quantise;
 
     static const ts_stage_args none = {0};

@@ -18,6 +18,9 @@ typedef enum {
     TS_SLOT_BYTES_WORK2,
     TS_SLOT_DECODED_INDEX,
     TS_SLOT_DECODED_VALUE,
+    TS_SLOT_FACTORS,      /* low-rank factors, or a block of differences */
+    TS_SLOT_EXPANDED,     /* Q made of several factors */
+    TS_SLOT_TRANSFORM,    /* a transform's own */
     TS_SLOT_COUNT
 } ts_scratch_slot;
 

@@ -41,9 +41,26 @@ typedef struct {
 struct ts_selection;
 struct ts_kernels;
 
-/* Transforms: another view of the tensor goes through the rest of the pipeline. */
+struct ts_transform_view;
+struct ts_transform_step;
+
+/*
+ * Transforms: something else than the tensor's values is quantised. Either factors of low rank (transform.h), or the
+ * difference to what was sent before (delta.h), and then the members behind `differential` are NULL.
+ */
 typedef struct ts_transform_stage {
     ts_stage_info info;
+    bool differential;
+    /* Fills in the view of a shape of ndim >= 2 dimensions, except stage and values. False when it does not suit. */
+    bool (*plan)(const ts_stage_args *args, const int64_t *shape, unsigned ndim, struct ts_transform_view *view);
+    /* Floats that the sender keeps between steps. NULL for none. */
+    size_t (*memory)(const struct ts_transform_view *view);
+    /* Bytes of work space. NULL for none. */
+    size_t (*work)(const struct ts_transform_view *view);
+    /* Takes the gradient in and fills in step->factors, unless what it took in is refused. */
+    void (*analyse)(struct ts_transform_step *step);
+    /* q[rank × cols] from factors that are not P and Q themselves, with as much to spare. NULL when they are. */
+    void (*expand)(const struct ts_transform_view *view, const float *factors, float *q, float *spare);
 } ts_transform_stage;
 
 /*

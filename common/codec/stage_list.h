@@ -9,7 +9,11 @@
 #include "common/codec/stage.h"
 
 /* X(table) */
-#define TS_TRANSFORM_STAGES(X)
+#define TS_TRANSFORM_STAGES(X) \
+    X(ts_transform_delta)       \
+    X(ts_transform_powersgd)    \
+    X(ts_transform_svd)         \
+    X(ts_transform_tucker)
 
 #define TS_SELECT_STAGES(X) \
     X(ts_select_topk)       \
