@@ -25,6 +25,7 @@
 #define SHORT_MOST (RUN_LEAST + 15)
 #define LONG_LEAST (SHORT_MOST + 1)
 #define LONG_MOST (LONG_LEAST + 255)
+#define COUNT_LANES 4
 #define AT_ONCE 4 /* codes in one put or peek */
 
 static size_t huffman_bound(size_t len, const ts_stage_args *args) {
@@ -33,8 +34,16 @@ static size_t huffman_bound(size_t len, const ts_stage_args *args) {
 }
 
 static void count_bytes(const uint8_t *in, size_t len, uint64_t counts[SYMBOLS]) {
-    memset(counts, 0, SYMBOLS * sizeof *counts);
-    for (size_t i = 0; i < len; i++) counts[in[i]]++;
+    uint32_t lanes[COUNT_LANES][SYMBOLS] = {{0}}; /* equal neighbours would wait for each other in one table */
+    size_t i = 0;
+    for (; i + COUNT_LANES <= len; i += COUNT_LANES) {
+        for (size_t lane = 0; lane < COUNT_LANES; lane++) lanes[lane][in[i + lane]]++;
+    }
+    for (; i < len; i++) lanes[0][in[i]]++;
+    for (size_t s = 0; s < SYMBOLS; s++) {
+        counts[s] = 0;
+        for (size_t lane = 0; lane < COUNT_LANES; lane++) counts[s] += lanes[lane][s];
+    }
 }
 
 /* A symbol with its count above it, so that equal counts sort by symbol. */
