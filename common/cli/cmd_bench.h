@@ -61,8 +61,11 @@ typedef struct {
     unsigned runs;
 } ts_bench_result;
 
-/* Returns TERSE_OK, TERSE_ENOMEM, TERSE_ECORRUPT (decoding did not give what was encoded), TERSE_EIO (no mapping). */
-terse_status ts_bench_pipeline(ts_bench_input *input, const ts_pipeline *pipeline, unsigned runs,
+/*
+ * Transforms get the largest square matrix of at most n elements; the gradients are left as they were.
+ * Returns TERSE_OK, TERSE_ENOMEM, TERSE_ECORRUPT (decoding did not give what was encoded), TERSE_EIO (no mapping).
+ */
+terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *pipeline, unsigned runs,
                                ts_bench_result *out) TERSE_NODISCARD;
 
 /* Really encodes one gradient of n values without residual. bytes, values: [out]. */

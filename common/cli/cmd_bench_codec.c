@@ -257,11 +257,11 @@ int ts_bench_codec_command(int argc, char **argv) {
         return TS_EXIT_FAILED;
     }
     size_t first = 0, bad = base ? ts_kernels_get(ts_cpu_simd())->nonfinite(base, n, &first) : 0;
-    terse_status status = TERSE_OK;
-    if (n == 0 || bad > 0) {
-        fprintf(stderr, "terse bench codec: %s: %zu values, %zu of them NaN or infinite, the first at index %zu\n",
-                o.input, n, bad, first);
-        status = TERSE_EINVAL;
+    terse_status status = n > 0 && bad == 0 ? TERSE_OK : TERSE_EINVAL;
+    if (n == 0) fprintf(stderr, "terse bench codec: %s: holds no value\n", o.input);
+    if (bad > 0) {
+        fprintf(stderr, "terse bench codec: %s: %zu values are NaN or infinite, the first at index %zu\n", o.input, bad,
+                first);
     }
     json_t *rows = json_array();
     if (status == TERSE_OK) status = rows ? ts_bench_input_create(n, base, o.seed, &input) : TERSE_ENOMEM;

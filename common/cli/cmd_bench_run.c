@@ -28,8 +28,9 @@ typedef struct {
     ts_encoder *encoder;
     ts_scratch *encoding, *decoding;
     ts_buffer *packets;
-    size_t *lens; /* of each slice's packet */
-    int64_t shape;
+    size_t *lens;             /* of each slice's packet */
+    ts_decode_state **states; /* of each slice, for pipelines that have one */
+    int64_t shape[2];
     uint64_t step;
     size_t values;
 } bench;
@@ -41,6 +42,10 @@ static double now(void) {
 }
 
 static void bench_close(bench *b) {
+    for (uint32_t slice = 0; b->states && slice < ts_codec_slices(&b->spec); slice++) {
+        ts_decode_state_destroy(b->states[slice]);
+    }
+    ts_mem_free(b->states);
     ts_encoder_destroy(b->encoder);
     ts_scratch_destroy(b->encoding);
     ts_scratch_destroy(b->decoding);
@@ -48,13 +53,30 @@ static void bench_close(bench *b) {
     ts_mem_free(b->lens);
 }
 
+/* The side of the largest square of at most n elements. */
+static size_t square_side(size_t n) {
+    size_t side = (size_t)sqrt((double)n);
+    return side ? side : 1;
+}
+
+static terse_status bench_remember(bench *b) {
+    b->states = ts_mem_calloc(ts_codec_slices(&b->spec) + 1, sizeof *b->states);
+    TS_REQUIRE(b->states, TERSE_ENOMEM);
+    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
+        TS_TRY(ts_decode_state_create(&b->spec, slice, &b->states[slice]));
+    }
+    return TERSE_OK;
+}
+
 static terse_status bench_open(bench *b, const ts_pipeline *pipeline, size_t n) {
-    *b = (bench){.shape = (int64_t)n};
+    size_t side = pipeline->transform ? square_side(n) : 0; /* transforms are for matrices */
+    unsigned ndim = side ? 2 : 1;
+    *b = (bench){.shape = {side ? (int64_t)side : (int64_t)n, (int64_t)side}};
     b->spec = (ts_codec_spec){.pipeline = pipeline,
                               .n = n,
-                              .slice_elems = TS_BENCH_SLICE_ELEMS,
-                              .shape = &b->shape,
-                              .ndim = 1,
+                              .slice_elems = ts_codec_cut_elems(pipeline, b->shape, ndim, n, TS_BENCH_SLICE_ELEMS),
+                              .shape = b->shape,
+                              .ndim = ndim,
                               .direction = TS_PUSH};
     b->lens = ts_mem_calloc(ts_codec_slices(&b->spec) + 1, sizeof *b->lens);
     terse_status status = b->lens ? TERSE_OK : TERSE_ENOMEM;
@@ -62,6 +84,7 @@ static terse_status bench_open(bench *b, const ts_pipeline *pipeline, size_t n) 
     if (status == TERSE_OK) status = ts_scratch_create(&b->decoding);
     if (status == TERSE_OK) status = ts_buffer_create(1 << 16, &b->packets);
     if (status == TERSE_OK) status = ts_encoder_create(&b->spec, &b->encoder);
+    if (status == TERSE_OK && ts_pipeline_is_stateful(pipeline)) status = bench_remember(b);
     if (status != TERSE_OK) bench_close(b);
     return status;
 }
@@ -91,7 +114,8 @@ static terse_status encode(bench *b, const float *gradient, float *residual, flo
 static terse_status decode_add(bench *b, float *sum) {
     const uint8_t *packet = b->packets->data;
     for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
-        TS_TRY(ts_decode_add(b->decoding, &b->spec, NULL, slice, b->step - 1, packet, b->lens[slice],
+        ts_decode_state *state = b->states ? b->states[slice] : NULL;
+        TS_TRY(ts_decode_add(b->decoding, &b->spec, state, slice, b->step - 1, packet, b->lens[slice],
                              sum + ts_codec_slice_first(&b->spec, slice)));
         packet += b->lens[slice];
     }
@@ -266,7 +290,10 @@ static terse_status warm_up(bench *b, ts_bench_input *in) {
     return TERSE_OK;
 }
 
-terse_status ts_bench_pipeline(ts_bench_input *in, const ts_pipeline *pipeline, unsigned runs, ts_bench_result *out) {
+terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *pipeline, unsigned runs,
+                               ts_bench_result *out) {
+    ts_bench_input view = *input, *in = &view;
+    if (pipeline->transform) view.n = square_side(view.n) * square_side(view.n);
     ts_bench_result result = {.n = in->n, .runs = runs};
     bench b;
     samples s;

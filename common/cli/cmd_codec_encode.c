@@ -239,10 +239,11 @@ int ts_codec_encode_command(int argc, char **argv) {
     if (code >= 0) return code;
     terse_status status = ts_pipeline_parse(o.pipeline, &header.pipeline, &error);
     if (status == TERSE_OK) status = ts_file_read_f32(o.in, &gradient, &header.n, &error);
-    header.slice_elems = (size_t)o.slice_elems;
     header.seed = o.seed;
     header.step = o.step;
     if (status == TERSE_OK) status = read_shape(o.shape, &header, &error);
+    header.slice_elems =
+        ts_codec_cut_elems(&header.pipeline, header.shape, header.ndim, header.n, (size_t)o.slice_elems);
     if (status == TERSE_OK) status = read_residual(&o, header.n, &residual, &error);
     if (status == TERSE_OK) {
         status = ts_buffer_create(4096, &file);
