@@ -33,6 +33,7 @@
 typedef struct {
     uint64_t sent, got, lost; /* frames to it and of it; lost: over its receiver's limit */
     uint64_t bytes_got, heard_us;
+    size_t queued;
     bool gone;
 } peer_check;
 
@@ -157,7 +158,10 @@ static void on_tick(uv_timer_t *timer) {
     uint64_t now = c->transport->ops->now_us(c->transport);
     for (uint32_t p = 0; p < c->transport->peer_count; p++) {
         peer_check *peer = &c->peers[p];
-        if (p == c->transport->self || peer->gone || peer->got == c->frames) continue;
+        size_t queued = c->transport->ops->queued(c->transport, p);
+        if (queued < peer->queued) peer->heard_us = now; /* it takes, if it has no more to give */
+        peer->queued = queued;
+        if (p == c->transport->self || peer->gone || (peer->got == c->frames && queued == 0)) continue;
         if (now - peer->heard_us < c->deadline_s * 1000000u) continue;
         if (c->kill != (long)p) c->wrong++;
         fprintf(stderr, "transport_check: rank %u: %s is silent\n", c->transport->self, c->transport->peers[p].name);
