@@ -48,7 +48,12 @@ static const char *const pipelines[] = {"fp32",
                                         "bernoulli:0.1 | int8 | rice",
                                         "magnitude:0.1 | int8 | rice",
                                         "blocktopk:0.1:256 | int8 | best",
-                                        "topk:0.01 | qsgd:4 | rice | zstd:3"};
+                                        "topk:0.01 | qsgd:4 | rice | zstd:3",
+                                        "powersgd:2 | fp16",
+                                        "svd:1",
+                                        "tucker:2",
+                                        "delta:64 | linear:4",
+                                        "delta:4 | int8 | huffman"};
 #define PIPELINE_COUNT (sizeof pipelines / sizeof pipelines[0])
 static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 16384, 16385, 20000};
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
@@ -74,25 +79,35 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     ts_pipeline pipeline;
     if (len < HEAD_BYTES || (!scratch && ts_scratch_create(&scratch) != TERSE_OK)) return 0;
     if (ts_pipeline_parse(pipelines[data[0] % PIPELINE_COUNT], &pipeline, NULL) != TERSE_OK) return 0;
-    ts_codec_spec spec = {
-        .pipeline = &pipeline, .n = sizes[data[1] % SIZE_COUNT], .slice_elems = SLICE_ELEMS, .seed = 1};
+    size_t elems = sizes[data[1] % SIZE_COUNT], rows = elems % 8 == 0 ? 8 : 1;
+    const int64_t shape[] = {(int64_t)rows, (int64_t)(elems / rows)};
+    ts_codec_spec spec = {.pipeline = &pipeline,
+                          .n = elems,
+                          .slice_elems = ts_codec_cut_elems(&pipeline, shape, 2, elems, SLICE_ELEMS),
+                          .shape = shape,
+                          .ndim = 2,
+                          .seed = 1};
     uint32_t slice = data[2] % 8;
     const uint8_t *packet = data + HEAD_BYTES;
     size_t packet_len = len - HEAD_BYTES;
     bool exists = slice < ts_codec_slices(&spec);
     size_t n = exists ? ts_codec_slice_elems(&spec, slice) : 0;
+    ts_decode_state *state = NULL;
+    if (exists && ts_pipeline_is_stateful(&pipeline) && ts_decode_state_create(&spec, slice, &state) != TERSE_OK)
+        return 0;
     float *sum = malloc((n + 1) * sizeof *sum);
-    if (!sum) return 0;
+    if (!sum) abort();
     for (size_t i = 0; i < n; i++) sum[i] = 1.0f;
-    terse_status status = ts_decode_add(scratch, &spec, NULL, slice, 7, packet, packet_len, sum);
+    terse_status status = ts_decode_add(scratch, &spec, state, slice, 7, packet, packet_len, sum);
     FUZZ_CHECK(status == TERSE_OK || status == TERSE_ECORRUPT || status == TERSE_ENOMEM);
     FUZZ_CHECK(ts_scratch_bytes(scratch) <= SCRATCH_LIMIT);
     ts_decoded decoded = {.dense = false};
     if (status == TERSE_OK) {
         FUZZ_CHECK(exists);
-        FUZZ_CHECK(ts_decode(scratch, &spec, NULL, slice, 7, packet, packet_len, &decoded) == TERSE_OK);
+        FUZZ_CHECK(ts_decode(scratch, &spec, state, slice, 7, packet, packet_len, &decoded) == TERSE_OK);
     }
     check_sum(sum, n, &decoded);
+    ts_decode_state_destroy(state);
     free(sum);
     return 0;
 }
