@@ -114,6 +114,7 @@ typedef struct ts_kernels {
     void (*int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x);
     void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x);
     void (*sign_values)(float scale, const uint8_t *codes, size_t n, float *x);
+    void (*natural_values)(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x);
     /* n codes of `bits` bits (1 … 8), lowest first; unused bits of the last byte are 0. */
     void (*pack)(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out);
     void (*unpack)(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes);

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3") /* for the vectoriser */
-#endif
 #include <immintrin.h>
-#include <string.h>
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
-
-#define TS_LEVEL(name) ts_##name##_avx2
-#include "common/codec/quantise_loops.h"
 
 #define HALF_MAX 65504.0f
 
@@ -84,29 +77,4 @@ void ts_int8_add_avx2(float scale, const uint8_t *in, size_t n, float *sum) {
         _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), int8_load(in + i, s)));
     }
     ts_int8_add_scalar(scale, in + i, n - i, sum + i);
-}
-
-/* Eight codes of B bits are B bytes: one parallel extract or deposit. */
-void ts_pack_avx2(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
-    const uint64_t mask = ((1u << bits) - 1) * 0x0101010101010101u;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8, out += bits) {
-        uint64_t eight;
-        memcpy(&eight, codes + i, sizeof eight);
-        uint64_t packed = _pext_u64(eight, mask);
-        memcpy(out, &packed, bits);
-    }
-    ts_pack_scalar(bits, codes + i, n - i, out);
-}
-
-void ts_unpack_avx2(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
-    const uint64_t mask = ((1u << bits) - 1) * 0x0101010101010101u;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8, in += bits) {
-        uint64_t packed = 0;
-        memcpy(&packed, in, bits);
-        uint64_t eight = _pdep_u64(packed, mask);
-        memcpy(codes + i, &eight, sizeof eight);
-    }
-    ts_unpack_scalar(bits, in, n - i, codes + i);
 }

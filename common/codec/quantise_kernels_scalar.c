@@ -3,9 +3,6 @@
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
 
-#define TS_LEVEL(name) ts_##name##_scalar
-#include "common/codec/quantise_loops.h"
-
 #define HALF_MAX 65504.0f
 
 uint16_t ts_half_from_float(float x) {
@@ -63,32 +60,4 @@ void ts_int8_decode_scalar(float scale, const uint8_t *in, size_t n, float *x) {
 
 void ts_int8_add_scalar(float scale, const uint8_t *in, size_t n, float *sum) {
     for (size_t i = 0; i < n; i++) sum[i] += (float)(int8_t)in[i] * scale;
-}
-
-void ts_pack_scalar(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
-    uint32_t held = 0, mask = (1u << bits) - 1;
-    unsigned filled = 0;
-    for (size_t i = 0; i < n; i++) {
-        held |= (codes[i] & mask) << filled;
-        filled += bits;
-        if (filled < 8) continue;
-        *out++ = (uint8_t)held;
-        held >>= 8;
-        filled -= 8;
-    }
-    if (filled > 0) *out = (uint8_t)held;
-}
-
-void ts_unpack_scalar(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
-    uint32_t held = 0, mask = (1u << bits) - 1;
-    unsigned filled = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (filled < bits) {
-            held |= (uint32_t)*in++ << filled;
-            filled += 8;
-        }
-        codes[i] = (uint8_t)(held & mask);
-        held >>= bits;
-        filled -= bits;
-    }
 }

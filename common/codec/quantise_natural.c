@@ -41,7 +41,7 @@ static void natural_decode(const ts_quantise_block *block, const float *scales, 
     for (size_t at = 0; at < n; at += TS_CODES_RUN, packed += TS_CODES_RUN / 8) {
         size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
         block->kernels->unpack(1, packed, run, signs);
-        for (size_t i = 0; i < run; i++) x[at + i] = ts_bits_float((uint32_t)in[at + i] << 23 | (uint32_t)signs[i] << 31);
+        block->kernels->natural_values(in + at, signs, run, x + at);
     }
 }
 

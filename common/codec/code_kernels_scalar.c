@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Loops that compilers turn into vector code: included once a level, with TS_LEVEL(name) making the names. IEEE
- * arithmetic without contraction gives every level the same bytes.
- */
+/* Values to codes and back: the reference. */
+#include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
 
 /* A uniform 32-bit word for an element: the key in two halves around a mixing function (Wellons' lowbias32, 2018). */
@@ -16,11 +14,8 @@ static inline uint32_t mixed_word(uint32_t element, uint32_t low, uint32_t high)
 }
 
 static inline float magnitude(float x) { return ts_bits_float(ts_float_bits(x) & TS_ABS_MASK); }
-static inline float with_sign_of(float value, float sign) {
-    return ts_bits_float(ts_float_bits(value) | (ts_float_bits(sign) & ~TS_ABS_MASK));
-}
 
-void TS_LEVEL(bf16_encode)(float *x, size_t n, uint8_t *out) {
+void ts_bf16_encode_scalar(float *x, size_t n, uint8_t *out) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = ts_float_bits(x[i]), sign = bits & ~TS_ABS_MASK;
         uint32_t rounded = (bits & TS_ABS_MASK) + 0x7FFFu + ((bits >> 16) & 1u);
@@ -32,11 +27,11 @@ void TS_LEVEL(bf16_encode)(float *x, size_t n, uint8_t *out) {
     }
 }
 
-void TS_LEVEL(bf16_decode)(const uint8_t *in, size_t n, float *x) {
+void ts_bf16_decode_scalar(const uint8_t *in, size_t n, float *x) {
     for (size_t i = 0; i < n; i++) x[i] = ts_bits_float((uint32_t)in[2 * i] << 16 | (uint32_t)in[2 * i + 1] << 24);
 }
 
-void TS_LEVEL(int_codes)(float scale, float most, float *x, size_t n, uint8_t *codes) {
+void ts_int_codes_scalar(float scale, float most, float *x, size_t n, uint8_t *codes) {
     float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     for (size_t i = 0; i < n; i++) {
         float y = x[i] * inverse;
@@ -48,7 +43,7 @@ void TS_LEVEL(int_codes)(float scale, float most, float *x, size_t n, uint8_t *c
     }
 }
 
-void TS_LEVEL(linear_codes)(float low, float step, float most, float *x, size_t n, uint8_t *codes) {
+void ts_linear_codes_scalar(float low, float step, float most, float *x, size_t n, uint8_t *codes) {
     float inverse = step > 0.0f ? 1.0f / step : 0.0f;
     for (size_t i = 0; i < n; i++) {
         float y = (x[i] - low) * inverse;
@@ -60,7 +55,7 @@ void TS_LEVEL(linear_codes)(float low, float step, float most, float *x, size_t 
     }
 }
 
-void TS_LEVEL(sign_codes)(float scale, float *x, size_t n, uint8_t *codes) {
+void ts_sign_codes_scalar(float scale, float *x, size_t n, uint8_t *codes) {
     for (size_t i = 0; i < n; i++) {
         bool negative = x[i] < 0.0f;
         codes[i] = negative;
@@ -68,7 +63,7 @@ void TS_LEVEL(sign_codes)(float scale, float *x, size_t n, uint8_t *codes) {
     }
 }
 
-void TS_LEVEL(stochastic_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *codes) {
+void ts_stochastic_codes_scalar(const ts_stochastic *how, float *x, size_t n, uint8_t *codes) {
     uint32_t low = (uint32_t)how->key, high = (uint32_t)(how->key >> 32), first = (uint32_t)how->first;
     float inverse = how->inverse, step = how->step, most = how->most;
     const uint32_t *index = how->index;
@@ -84,7 +79,7 @@ void TS_LEVEL(stochastic_codes)(const ts_stochastic *how, float *x, size_t n, ui
     }
 }
 
-void TS_LEVEL(natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs) {
+void ts_natural_codes_scalar(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs) {
     uint32_t low = (uint32_t)how->key, high = (uint32_t)(how->key >> 32), first = (uint32_t)how->first;
     const uint32_t *index = how->index;
     for (size_t i = 0; i < n; i++) {
@@ -105,8 +100,7 @@ void TS_LEVEL(natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8
  */
 static inline float log_of_one_plus(float x) {
     float u = 1.0f + x, lost = u > 2.0f ? 0.0f : (x - (u - 1.0f)) / u;
-    int32_t e = (int32_t)((ts_float_bits(u) - 0x3F3504F3u) >> 23);
-    e = ts_float_bits(u) < 0x3F3504F3u ? 0 : e;
+    int32_t e = (int32_t)((ts_float_bits(u) - 0x3F3504F3u) >> 23); /* u >= 1 */
     float m = ts_bits_float(ts_float_bits(u) - ((uint32_t)e << 23)) - 1.0f, z = m * m;
     float p = 7.0376836292e-2f;
     p = p * m + -1.1514610310e-1f;
@@ -122,7 +116,7 @@ static inline float log_of_one_plus(float x) {
     return m + y + lost + exponent * 0.693359375f;
 }
 
-void TS_LEVEL(log_codes)(float inverse, float most, const float *x, size_t n, uint8_t *codes) {
+void ts_log_codes_scalar(float inverse, float most, const float *x, size_t n, uint8_t *codes) {
     for (size_t i = 0; i < n; i++) {
         float y = log_of_one_plus(magnitude(x[i])) * inverse;
         y = y > most ? most : y;
@@ -130,15 +124,47 @@ void TS_LEVEL(log_codes)(float inverse, float most, const float *x, size_t n, ui
     }
 }
 
-void TS_LEVEL(int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
+void ts_int_values_scalar(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
     unsigned up = 32 - bits;
     for (size_t i = 0; i < n; i++) x[i] = (float)((int32_t)((uint32_t)codes[i] << up) >> up) * scale;
 }
 
-void TS_LEVEL(linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x) {
+void ts_linear_values_scalar(float low, float step, const uint8_t *codes, size_t n, float *x) {
     for (size_t i = 0; i < n; i++) x[i] = low + (float)(int32_t)codes[i] * step;
 }
 
-void TS_LEVEL(sign_values)(float scale, const uint8_t *codes, size_t n, float *x) {
+void ts_sign_values_scalar(float scale, const uint8_t *codes, size_t n, float *x) {
     for (size_t i = 0; i < n; i++) x[i] = codes[i] ? -scale : scale;
+}
+
+void ts_natural_values_scalar(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x) {
+    for (size_t i = 0; i < n; i++) x[i] = ts_bits_float((uint32_t)exponents[i] << 23 | (uint32_t)signs[i] << 31);
+}
+
+void ts_pack_scalar(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
+    uint32_t held = 0, mask = (1u << bits) - 1;
+    unsigned filled = 0;
+    for (size_t i = 0; i < n; i++) {
+        held |= (codes[i] & mask) << filled;
+        filled += bits;
+        if (filled < 8) continue;
+        *out++ = (uint8_t)held;
+        held >>= 8;
+        filled -= 8;
+    }
+    if (filled > 0) *out = (uint8_t)held;
+}
+
+void ts_unpack_scalar(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
+    uint32_t held = 0, mask = (1u << bits) - 1;
+    unsigned filled = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (filled < bits) {
+            held |= (uint32_t)*in++ << filled;
+            filled += 8;
+        }
+        codes[i] = (uint8_t)(held & mask);
+        held >>= bits;
+        filled -= bits;
+    }
 }
