@@ -6,6 +6,7 @@
  *     kill=RANK      that rank kills itself in the middle; the others must not mind
  *     absent=RANK    that rank initialises MPI and never joins the roll call
  *     small=RANK     that rank accepts frames up to 64 KiB only: larger ones are lost and counted, nothing else
+ *     user=1         MPI is initialised by the program, single-threaded, and finalised by it
  *     deadline=S     of roll call and silence; 20 when not given
  *
  * Both ends derive size and bytes of frame n from (seed, sender, receiver, n). Each rank that succeeds prints
@@ -38,7 +39,7 @@ typedef struct {
 } peer_check;
 
 typedef struct {
-    uint64_t frames, window, seed, deadline_s;
+    uint64_t frames, window, seed, deadline_s, user;
     long kill, absent, small;
     ts_transport *transport;
     peer_check *peers;
@@ -171,6 +172,17 @@ static void on_tick(uv_timer_t *timer) {
     ts_pump_wake(c->pump);
 }
 
+/* Workers get a communicator of their own, servers a refusal. */
+static void check_workers_comm(check *c) {
+    MPI_Comm comm;
+    int size = 0;
+    bool worker = c->transport->peers[c->transport->self].role == TS_ROLE_WORKER;
+    terse_status status = ts_mpi_transport_workers_comm(c->transport, &comm);
+    if (status == TERSE_OK) MPI_Comm_size(comm, &size);
+    if (status != (worker ? TERSE_OK : TERSE_ESTATE) || (worker && size != (int)c->transport->workers)) c->wrong++;
+    if (c->user && ts_mpi_transport_multiple(c->transport)) c->wrong++;
+}
+
 static int run(check *c) {
     ts_transport *t = c->transport;
     c->peers = ts_mem_calloc(t->peer_count, sizeof *c->peers);
@@ -215,6 +227,7 @@ static void read_words(check *c, int argc, char **argv) {
         if (!strcmp(name, "window")) c->window = value;
         if (!strcmp(name, "seed")) c->seed = value;
         if (!strcmp(name, "deadline")) c->deadline_s = value;
+        if (!strcmp(name, "user")) c->user = value;
         if (!strcmp(name, "kill")) c->kill = (long)value;
         if (!strcmp(name, "absent")) c->absent = (long)value;
         if (!strcmp(name, "small")) c->small = (long)value;
@@ -226,10 +239,8 @@ int main(int argc, char **argv) {
     read_words(&c, argc, argv);
     const char *word = getenv("OMPI_COMM_WORLD_RANK");
     long rank = word ? strtol(word, NULL, 10) : 0;
-    if (rank == c.absent) {
-        MPI_Init(NULL, NULL);
-        sleep(600);
-    }
+    if (rank == c.absent || c.user) MPI_Init(NULL, NULL);
+    if (rank == c.absent) sleep(600);
     ts_mpi_options options = {.role = rank % 2 ? TS_ROLE_WORKER : TS_ROLE_SERVER, .deadline_us = c.deadline_s * 1000000u,
                               .window_bytes = c.window, .needs_multiple = rank % 2,
                               .frame_limit_bytes = rank == c.small ? SMALL_LIMIT_BYTES : LIMIT_BYTES};
@@ -239,5 +250,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "transport_check: rank %ld: %s: %s\n", rank, terse_status_name(status), error.text);
         return status == TERSE_ETIMEDOUT ? 4 : 1;
     }
-    return run(&c);
+    check_workers_comm(&c);
+    int code = run(&c);
+    if (c.user) MPI_Finalize();
+    return code;
 }
