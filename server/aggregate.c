@@ -55,12 +55,12 @@ void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants) {
 static terse_status add_one(ts_sum *sum, ts_scratch *scratch, const ts_codec_spec *spec, uint32_t part, uint64_t step,
                             const ts_contribution *from) {
     if (!ts_pipeline_is_sparse(spec->pipeline)) {
-        TS_TRY(ts_decode_add(scratch, spec, NULL, part, step, from->packet, from->len, sum->value));
+        TS_TRY(ts_decode_add(scratch, spec, from->state, part, step, from->packet, from->len, sum->value));
         sum->dense = true;
         return TERSE_OK;
     }
     ts_decoded decoded;
-    TS_TRY(ts_decode(scratch, spec, NULL, part, step, from->packet, from->len, &decoded));
+    TS_TRY(ts_decode(scratch, spec, from->state, part, step, from->packet, from->len, &decoded));
     if (decoded.dense) {
         ts_sweep_add(sum->value, decoded.value, decoded.count);
         sum->dense = true;

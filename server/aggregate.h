@@ -23,6 +23,7 @@ typedef struct {
     uint32_t worker;
     const uint8_t *packet; /* [borrow] */
     size_t len;
+    ts_decode_state *state; /* [borrow] of that worker at the slice; NULL when its pipeline keeps none */
 } ts_contribution;
 
 /* Which slice, and at which step. */

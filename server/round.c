@@ -193,7 +193,8 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
     for (uint32_t w = 0; w < job->members.count; w++) {
         if (!job->consistency->takes_part(slice, w)) continue;
         item->contributions[item->contribution_count++] =
-            (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len};
+            (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len,
+                              .state = slice->push_states ? slice->push_states[w] : NULL};
         entry.count++;
     }
     item->entries[item->entry_count++] = entry;

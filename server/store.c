@@ -14,6 +14,8 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
     ts_mem_free(slice->params);
     ts_mem_free(slice->reference);
     ts_encoder_destroy(slice->encoder);
+    for (uint32_t w = 0; slice->push_states && w < workers; w++) ts_decode_state_destroy(slice->push_states[w]);
+    ts_mem_free(slice->push_states);
     ts_mem_free(slice->slots);
     ts_mem_free(slice->log);
 }
@@ -29,6 +31,19 @@ static ts_downlink_kind kind_of(const ts_tensor *tensor, const ts_optimizer *opt
     return ts_pipeline_is_lossless(&tensor->pull) ? TS_DOWNLINK_REPLACE : TS_DOWNLINK_REFERENCE;
 }
 
+/* What each worker's packets refer to. */
+static terse_status make_push_states(ts_slice_state *slice, const ts_contract *contract, uint32_t workers) {
+    const ts_tensor *tensor = &contract->tensors[slice->tensor];
+    if (!ts_pipeline_is_stateful(&tensor->push)) return TERSE_OK;
+    slice->push_states = ts_mem_calloc(workers, sizeof(ts_decode_state *));
+    TS_REQUIRE(slice->push_states, TERSE_ENOMEM);
+    for (uint32_t w = 0; w < workers; w++) {
+        ts_codec_spec spec = ts_contract_push_spec(contract, slice->tensor, w);
+        TS_TRY(ts_decode_state_create(&spec, slice->global - tensor->first_slice, &slice->push_states[w]));
+    }
+    return TERSE_OK;
+}
+
 static terse_status make_slice(ts_slice_state *slice, const ts_contract *contract, const ts_config *config,
                                const ts_optimizer *optimizer, uint32_t global, uint32_t workers) {
     const ts_slice *place = &contract->slices[global];
@@ -42,6 +57,7 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     slice->params = ts_mem_aligned(place->n, sizeof(float));
     slice->slots = ts_mem_calloc(workers, sizeof *slice->slots);
     TS_REQUIRE(slice->params && slice->slots, TERSE_ENOMEM);
+    TS_TRY(make_push_states(slice, contract, workers));
     unsigned states = optimizer->states(config, tensor->worker_momentum);
     for (unsigned s = 0; s < states; s++) {
         slice->state[s] = ts_mem_aligned(place->n, sizeof(float));

@@ -60,6 +60,7 @@ typedef struct {
     ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
     ts_codec_spec pull;
     ts_slot *slots;         /* [own] one a worker */
+    ts_decode_state **push_states; /* [own] one a worker; NULL unless the push pipeline keeps them */
     uint32_t held;          /* slots that hold a packet */
     ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
     uint32_t log_entries;

@@ -10,6 +10,7 @@
 /* Only functions of this file hand such vectors to each other. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LANES 16
 #define TILE_COLS 1024 /* of a few rows stay in the first-level cache while all ranks pass over them */
 
@@ -17,18 +18,18 @@ typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
 typedef double wide_lanes __attribute__((vector_size(64), aligned(8), may_alias));
 
-static inline lanes load(const float *x) { return *(const lanes *)(const void *)x; }
-static inline void store(float *x, lanes v) { *(lanes *)(void *)x = v; }
+ALWAYS_INLINE lanes load(const float *x) { return *(const lanes *)(const void *)x; }
+ALWAYS_INLINE void store(float *x, lanes v) { *(lanes *)(void *)x = v; }
 
 /* The last values of a row, zeros behind them. */
-static inline lanes load_some(const float *x, size_t n) {
+ALWAYS_INLINE lanes load_some(const float *x, size_t n) {
     lanes v = {0};
     memcpy(&v, x, n * sizeof *x);
     return v;
 }
 
 /* Lanes added pairwise: lane l with l + half, halving. */
-static inline float add_up(lanes v) {
+ALWAYS_INLINE float add_up(lanes v) {
     float lane[LANES];
     memcpy(lane, &v, sizeof lane);
     for (int half = LANES / 2; half > 0; half /= 2) {
@@ -37,7 +38,7 @@ static inline float add_up(lanes v) {
     return lane[0];
 }
 
-static inline float row_dot(const float *x, const float *q, size_t n) {
+ALWAYS_INLINE float row_dot(const float *x, const float *q, size_t n) {
     lanes even = {0}, odd = {0};
     size_t j = 0;
     for (; j + 2 * LANES <= n; j += 2 * LANES) {
@@ -59,7 +60,7 @@ static void multiply(const float *x, size_t some, size_t cols, const float *q, s
 }
 
 /* q[j] += c[0] x[0][j], then c[1] x[1][j] and so on: four rows to one pass over q. */
-static inline void add_four(const float *x, size_t cols, const float *c, size_t n, float *q) {
+ALWAYS_INLINE void add_four(const float *x, size_t cols, const float *c, size_t n, float *q) {
     lanes c0 = c[0] - (lanes){0}, c1 = c[1] - (lanes){0}, c2 = c[2] - (lanes){0}, c3 = c[3] - (lanes){0};
     size_t j = 0;
     for (; j + LANES <= n; j += LANES) {
@@ -75,7 +76,7 @@ static inline void add_four(const float *x, size_t cols, const float *c, size_t 
     }
 }
 
-static inline void add_one(const float *x, float c, size_t n, float *q) {
+ALWAYS_INLINE void add_one(const float *x, float c, size_t n, float *q) {
     size_t j = 0;
     lanes all = c - (lanes){0};
     for (; j + LANES <= n; j += LANES) store(q + j, load(q + j) + all * load(x + j));
@@ -96,13 +97,13 @@ static void project(const float *x, size_t rows, size_t cols, const float *p, si
 }
 
 /* One group of a row of the product. */
-static inline lanes product_lanes(const float *p, size_t rows, const float *q, size_t cols, size_t r) {
+ALWAYS_INLINE lanes product_lanes(const float *p, size_t rows, const float *q, size_t cols, size_t r) {
     lanes d = p[0] * load(q);
     for (size_t a = 1; a < r; a++) d += p[a * rows] * load(q + a * cols);
     return d;
 }
 
-static inline void product_row(const float *p, size_t rows, const float *q, size_t cols, size_t r, ts_product_use use,
+ALWAYS_INLINE void product_row(const float *p, size_t rows, const float *q, size_t cols, size_t r, ts_product_use use,
                                float *to) {
     size_t j = 0;
     for (; j + LANES <= cols; j += LANES) {
@@ -128,7 +129,7 @@ static void product(const float *p, const float *q, size_t rows, size_t cols, si
     }
 }
 
-static inline double add_up_wide(wide_lanes v) {
+ALWAYS_INLINE double add_up_wide(wide_lanes v) {
     double lane[LANES / 2];
     memcpy(lane, &v, sizeof lane);
     for (int half = LANES / 4; half > 0; half /= 2) {
@@ -137,7 +138,7 @@ static inline double add_up_wide(wide_lanes v) {
     return lane[0];
 }
 
-static inline wide_lanes widen(const float *x) {
+ALWAYS_INLINE wide_lanes widen(const float *x) {
     return __builtin_convertvector(*(const half_lanes *)(const void *)x, wide_lanes);
 }
 

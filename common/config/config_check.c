@@ -85,6 +85,22 @@ static terse_status check_rules(const ts_config_source *source, const char *name
     return TERSE_OK;
 }
 
+/* Both ends of a pull may miss packets of the other (snapshots), so none can refer to the one before. */
+static terse_status check_pull_pipelines(const ts_config_source *source, const ts_config *config) {
+    const ts_config_policy *pull = &config->pull;
+    const ts_config_entry *entry = &source->entries[ts_config_key_index(ts_config_key_find("pull.rules"))];
+    static const char *const why = "a pull sends differences already, and its receivers may start from a snapshot; "
+                                   "allowed in push";
+    if (ts_pipeline_is_stateful(&pull->parsed)) return ts_config_refuse(source, "pull.default", "%s", why);
+    for (unsigned i = 0; i < pull->rules_count; i++) {
+        char label[64];
+        if (!ts_pipeline_is_stateful(&pull->rules[i].parsed)) continue;
+        snprintf(label, sizeof label, "pull.rules[%u]", i);
+        return ts_config_refuse_at(source, entry->rules[i].origin, label, NULL, "%s: %s", pull->rules[i].parsed.text, why);
+    }
+    return TERSE_OK;
+}
+
 static terse_status check_data_files(const ts_config_source *source, const ts_config *config) {
     static const char *const files[] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                                         "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"};
@@ -143,5 +159,6 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_limits(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
+    TS_TRY(check_pull_pipelines(source, config));
     return check_training(source, config);
 }

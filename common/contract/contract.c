@@ -117,6 +117,10 @@ terse_status ts_contract_add(ts_contract *contract, const char *name, const int6
     }
     TS_TRY(check_name(contract, name, error));
     TS_TRY(check_shape(name, shape, ndim, &n, error));
+    if (ts_pipeline_is_stateful(pull)) {
+        return ts_error_set(error, TERSE_EINVAL, "tensor %s: pull pipeline `%s`: `%s` needs a receiver that gets every "
+                            "packet; allowed for push", name, pull->text, pull->transform->info.name);
+    }
     TS_TRY(reserve(contract, error));
     ts_tensor tensor = {.ndim = ndim, .n = n, .push = *push, .pull = *pull, .worker_momentum = worker_momentum};
     for (unsigned i = 0; i < ndim; i++) tensor.shape[i] = shape[i];
@@ -129,11 +133,18 @@ terse_status ts_contract_add(ts_contract *contract, const char *name, const int6
     return TERSE_OK;
 }
 
+size_t ts_contract_slice_elems(const ts_contract *contract, uint32_t tensor) {
+    const ts_tensor *t = &contract->tensors[tensor];
+    size_t push = ts_codec_cut_elems(&t->push, t->shape, t->ndim, t->n, contract->slice_elems);
+    size_t pull = ts_codec_cut_elems(&t->pull, t->shape, t->ndim, t->n, contract->slice_elems);
+    return push > pull ? push : pull;
+}
+
 ts_codec_spec ts_contract_push_spec(const ts_contract *contract, uint32_t tensor, uint32_t worker) {
     const ts_tensor *t = &contract->tensors[tensor];
     return (ts_codec_spec){.pipeline = &t->push,
                            .n = t->n,
-                           .slice_elems = contract->slice_elems,
+                           .slice_elems = ts_contract_slice_elems(contract, tensor),
                            .shape = t->shape,
                            .ndim = t->ndim,
                            .seed = contract->seed,
@@ -147,7 +158,7 @@ ts_codec_spec ts_contract_pull_spec(const ts_contract *contract, uint32_t slice)
     const ts_tensor *t = &contract->tensors[s->tensor];
     return (ts_codec_spec){.pipeline = &t->pull,
                            .n = s->n,
-                           .slice_elems = contract->slice_elems,
+                           .slice_elems = ts_contract_slice_elems(contract, s->tensor),
                            .origin = s->first,
                            .shape = t->shape,
                            .ndim = t->ndim,

@@ -83,6 +83,8 @@ terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t serve
 /* The first difference in words: "tensor fc1.weight: shape 512x784 here, 512x780 there". Returns whether they differ. */
 bool ts_contract_difference(const ts_contract *here, const ts_contract *there, ts_error *difference);
 
+/* Elements of a slice of this tensor: all of them when a transform takes the whole tensor, and so it gets one owner. */
+size_t ts_contract_slice_elems(const ts_contract *contract, uint32_t tensor);
 /* The codec's view: a whole tensor at a worker, or one slice at a server (downlink). pipeline: push or pull by direction. */
 ts_codec_spec ts_contract_push_spec(const ts_contract *contract, uint32_t tensor, uint32_t worker);
 ts_codec_spec ts_contract_pull_spec(const ts_contract *contract, uint32_t slice);

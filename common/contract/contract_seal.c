@@ -7,19 +7,10 @@
 #include "common/contract/contract.h"
 #include "common/contract/contract_limits.h"
 
-/*
- * How many elements a slice of this tensor holds. A transform that needs the whole tensor at once (low rank) would
- * return tensor->n here, and so get one owner; there is none yet.
- */
-static size_t cut_elems(const ts_contract *contract, const ts_tensor *tensor) {
-    (void)tensor;
-    return contract->slice_elems;
-}
-
 static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slice_count) {
     uint64_t count = 0;
     for (uint32_t t = 0; t < contract->tensor_count; t++) {
-        size_t elems = cut_elems(contract, &contract->tensors[t]);
+        size_t elems = ts_contract_slice_elems(contract, t);
         count += (contract->tensors[t].n - 1) / elems + 1;
         TS_REQUIRE(count <= TS_CONTRACT_SLICES, TERSE_ELIMIT);
     }
@@ -28,7 +19,7 @@ static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slic
     uint32_t at = 0;
     for (uint32_t t = 0; t < contract->tensor_count; t++) {
         ts_tensor *tensor = &contract->tensors[t];
-        size_t elems = cut_elems(contract, tensor);
+        size_t elems = ts_contract_slice_elems(contract, t);
         tensor->first_slice = at;
         for (size_t first = 0; first < tensor->n; first += elems) {
             size_t left = tensor->n - first;

@@ -23,6 +23,7 @@ typedef struct {
     ts_encoder *up[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
     float velocity[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512];
     ts_encoder *down[MAX_SLICES];
+    ts_decode_state *state[TS_CLUSTER_WORKERS][MAX_SLICES]; /* of what was pushed */
     float reference[TS_CLUSTER_TENSORS][512];
     float momentum[TS_CLUSTER_TENSORS][512];
     float sum[TS_CLUSTER_TENSORS][512];
@@ -54,6 +55,10 @@ static terse_status make_encoders(oracle *o) {
         for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
             ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
             TS_TRY(ts_encoder_create(&spec, &o->up[w][t]));
+            uint32_t slices = ts_pipeline_is_stateful(spec.pipeline) ? ts_codec_slices(&spec) : 0;
+            for (uint32_t s = 0; s < slices; s++) {
+                TS_TRY(ts_decode_state_create(&spec, s, &o->state[w][o->contract->tensors[t].first_slice + s]));
+            }
         }
     }
     for (uint32_t s = 0; s < o->contract->slice_count; s++) {
@@ -89,7 +94,7 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
     }
     at = 0;
     for (uint32_t s = 0; s < slices; s++) {
-        TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
+        TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
                              o->sum[t] + ts_codec_slice_first(&spec, s)));
         at += len[s];
     }
@@ -175,7 +180,10 @@ terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) 
     if (status == TERSE_OK) status = train(o);
     for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++)
         for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) ts_encoder_destroy(o->up[w][t]);
-    for (uint32_t s = 0; s < MAX_SLICES; s++) ts_encoder_destroy(o->down[s]);
+    for (uint32_t s = 0; s < MAX_SLICES; s++) {
+        ts_encoder_destroy(o->down[s]);
+        for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) ts_decode_state_destroy(o->state[w][s]);
+    }
     ts_scratch_destroy(o->scratch);
     ts_contract_destroy(o->contract);
     ts_config_free(o->config);

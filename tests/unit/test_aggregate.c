@@ -105,9 +105,9 @@ START_TEST(a_bad_packet_names_its_worker_and_leaves_no_trace) {
     ck_assert_ok(ts_scratch_create(&scratch));
     ck_assert_ok(ts_sum_reserve(&sum, 100));
     for (uint32_t w = 0; w < WORKERS; w++) encode(contract, scratch, w, 0, &all[w]);
-    ts_contribution from[3] = {{0, all[0].bytes[0], all[0].len[0]},
-                               {2, all[2].bytes[0], all[2].len[0] - 1},
-                               {3, all[3].bytes[0], all[3].len[0]}};
+    ts_contribution from[3] = {{0, all[0].bytes[0], all[0].len[0], NULL},
+                               {2, all[2].bytes[0], all[2].len[0] - 1, NULL},
+                               {3, all[3].bytes[0], all[3].len[0], NULL}};
     ts_aggregate_place place = {.contract = contract, .slice = 0, .step = 0};
     ck_assert_status(ts_aggregate(&sum, scratch, &place, from, 3, &culprit), TERSE_ECORRUPT);
     ck_assert_uint_eq(culprit, 2);
@@ -121,22 +121,22 @@ START_TEST(a_bad_packet_names_its_worker_and_leaves_no_trace) {
 }
 END_TEST
 
-START_TEST(sweeps_do_every_element_once) {
+START_TEST(sparse_sweeps_do_what_was_touched_and_nothing_else) {
     for (size_t n = 0; n < 200; n += 13) {
-        float a[200], b[200], out[200];
+        float a[200], b[200];
+        uint64_t touched[4] = {0};
         for (size_t i = 0; i < 200; i++) {
             a[i] = (float)i;
             b[i] = 0.5f;
-            out[i] = -1.0f;
+            if (i < n && i % 3 != 1) touched[i / 64] |= (uint64_t)1 << (i % 64);
         }
-        ts_sweep_subtract(out, a, b, n);
-        ts_sweep_add(a, b, n);
-        ts_sweep_scale(a, 2.0f, n);
-        ts_sweep_add_scaled(a, -4.0f, b, n);
-        for (size_t i = 0; i < 200; i++) {
-            ck_assert_float_eq(out[i], i < n ? (float)i - 0.5f : -1.0f);
-            ck_assert_float_eq(a[i], i < n ? ((float)i + 0.5f) * 2.0f - 2.0f : (float)i);
-        }
+        ts_touched_add(a, b, touched, n);
+        ts_touched_scale(a, 2.0f, touched, n);
+        ts_touched_descend(a, b, 4.0f, touched, n);
+        for (size_t i = 0; i < 200; i++)
+            ck_assert_float_eq(a[i], i < n && i % 3 != 1 ? ((float)i + 0.5f) * 2.0f - 2.0f : (float)i);
+        ts_touched_clear(a, touched, n);
+        for (size_t i = 0; i < 200; i++) ck_assert_float_eq(a[i], i < n && i % 3 != 1 ? 0.0f : (float)i);
     }
 }
 END_TEST
@@ -146,6 +146,6 @@ TCase *test_aggregate(void) {
     TCase *tests = tcase_create("aggregate");
     tcase_add_test(tests, sums_are_made_in_worker_order);
     tcase_add_test(tests, a_bad_packet_names_its_worker_and_leaves_no_trace);
-    tcase_add_test(tests, sweeps_do_every_element_once);
+    tcase_add_test(tests, sparse_sweeps_do_what_was_touched_and_nothing_else);
     return tests;
 }

@@ -93,6 +93,18 @@ START_TEST(randomk_and_fp16_clusters_give_the_reference_bits) {
 }
 END_TEST
 
+START_TEST(low_rank_clusters_give_the_reference_bits) {
+    const char *overrides[] = {"push.default=powersgd:2 | fp16", "pull.default=powersgd:1 | int8"};
+    run_seeds(4000, 60, overrides, 2);
+}
+END_TEST
+
+START_TEST(delta_clusters_give_the_reference_bits) {
+    const char *overrides[] = {"push.default=delta:5 | int8", "pull.default=svd:2 | fp16"};
+    run_seeds(5000, 60, overrides, 2);
+}
+END_TEST
+
 START_TEST(clusters_without_feedback_give_the_reference_bits) {
     const char *overrides[] = {"error_feedback.enabled=false"};
     run_seeds(3000, 40, overrides, 1);
@@ -146,6 +158,8 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, clusters_give_the_reference_bits_whatever_the_network_does);
     tcase_add_test(tests, dense_clusters_give_the_reference_bits);
     tcase_add_test(tests, randomk_and_fp16_clusters_give_the_reference_bits);
+    tcase_add_test(tests, low_rank_clusters_give_the_reference_bits);
+    tcase_add_test(tests, delta_clusters_give_the_reference_bits);
     tcase_add_test(tests, clusters_without_feedback_give_the_reference_bits);
     tcase_add_test(tests, server_count_does_not_change_a_bit);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);

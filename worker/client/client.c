@@ -9,6 +9,9 @@
 
 #include "common/base/mem.h"
 
+/* What a frame needs beside the packets of a slice. */
+#define FRAME_HEAD_BYTES 65536u
+
 static terse_status find_servers(ts_client *client) {
     ts_transport *transport = client->transport;
     client->server_count = transport->servers;
@@ -110,6 +113,10 @@ terse_status ts_client_declare(ts_client *client, const char *name, const int64_
                                           ts_config_worker_momentum(client->config, push), &id, &reason);
     if (status != TERSE_OK)
         return ts_client_refuse(client, status, "%s", reason.text[0] ? reason.text : terse_strerror(status));
+    uint64_t whole = (uint64_t)ts_contract_slice_elems(client->contract, id) * 2 * sizeof(float) + FRAME_HEAD_BYTES;
+    if (whole > client->config->limits.frame_bytes)
+        return ts_client_fail(client, TERSE_ELIMIT, "tensor %s: `%s` sends it whole, which takes limits.frame_bytes of at "
+                                "least %" PRIu64, name, push->text, whole);
     client->tensors[count].param = param;
     if (tensor) *tensor = id;
     return TERSE_OK;

@@ -26,12 +26,12 @@ static terse_status check_push(ts_client *client, uint32_t t) {
 static terse_status take_back(ts_client *client, uint32_t t) {
     const ts_tensor *declared = &client->contract->tensors[t];
     if (!client->config->error_feedback.enabled) return TERSE_OK;
-    ts_codec_spec spec = ts_contract_push_spec(client->contract, t, client->worker);
     for (uint32_t i = 0; i < declared->slices; i++) {
         ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
         if (slot->state != TS_SLOT_REFUSED) continue;
         float *residual = client->tensors[t].memory.residual + client->contract->slices[declared->first_slice + i].first;
-        TS_TRY(ts_decode_add(client->scratch, &spec, NULL, i, slot->step, slot->bytes, slot->len, residual));
+        TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len,
+                                    residual));
         slot->state = TS_SLOT_FREE;
     }
     return TERSE_OK;

@@ -85,6 +85,10 @@
       ":5: push.rules[1]: min_elems 10 is above max_elems 9: no tensor can match") \
     X("rule_rank.yaml",\
       ":4: pull.rules[0]: min_rank 3 is above max_rank 2: no tensor can match") \
+    X("delta_pull.yaml",\
+      ":3: pull.default: \"delta:4 | int8\": a pull sends differences already") \
+    X("delta_pull_rule.yaml",\
+      ":4: pull.rules[0]: delta:4 | int8: a pull sends differences already") \
     X("replicas.yaml",\
       ":2: servers.replicas: \"1\": not in this version; allowed: 0") \
     X("ssp.yaml",\
