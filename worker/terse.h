@@ -99,7 +99,11 @@ TERSE_API terse_status terse_push_sparse(terse *client, terse_tensor tensor, con
 /* Asks for the tensor's next version; done when `param` holds it. param must not be read or written in between. */
 TERSE_API terse_status terse_pull(terse *client, terse_tensor tensor, terse_handle *handle) TERSE_NODISCARD;
 
-/* Waits until a handle is done. Returns TERSE_OK, ETIMEDOUT, EPEER, EMISMATCH, ENOTFOUND. */
+/*
+ * Waits until a handle is done. Returns TERSE_OK, ETIMEDOUT, EPEER, EMISMATCH, ENOTFOUND (no such push or pull), ESTATE
+ * (it would never be done: the pull came before its push; or, with error_feedback.clip_norm, other tensors of the step
+ * are not pushed yet).
+ */
 TERSE_API terse_status terse_wait(terse *client, terse_handle handle) TERSE_NODISCARD;
 
 /*
@@ -122,6 +126,14 @@ TERSE_API terse_status terse_fetch(terse *client, terse_tensor tensor, float *ou
 
 /* No more pushes from this worker; others go on without it. */
 TERSE_API terse_status terse_done(terse *client) TERSE_NODISCARD;
+
+/*
+ * Ends the job for everybody: the servers and all workers fail with `cause` (not TERSE_OK) and a message that names
+ * this worker and holds `reason`. For errors of the program's own, which the others would learn of only by the
+ * deadline; terse_close alone means that this worker is done in order. Nothing changes when the job has failed already.
+ * Returns: cause, or the status of the failure that was there first; TERSE_EINVAL.
+ */
+TERSE_API terse_status terse_abort(terse *client, terse_status cause, const char *reason);
 
 /* Figures of the whole job, from the servers. After terse_done of all workers they are final. */
 typedef struct terse_stats {

@@ -89,7 +89,7 @@ START_TEST(pushes_are_repeated_until_answered_and_pulls_until_served) {
     stage s;
     float w[2] = {0}, g[2] = {1, 2};
     uint32_t slice = 0;
-    open_stage(&s, 1, 1, 0, (const char *[]){"consistency.deadline_s=60", NULL});
+    open_stage(&s, 1, 1, 0, (const char *[]){"consistency.deadline_s=90", NULL});
     declare(&s, "w", 2, w);
     attach(&s);
     for (int step = 0; step < 2; step++) { /* an OK of step 0 could be Set's, so step 1 is where it counts */
@@ -97,14 +97,17 @@ START_TEST(pushes_are_repeated_until_answered_and_pulls_until_served) {
         ck_assert_ok(ts_client_push(s.client, 0, g));
         ck_assert_ok(ts_client_pull(s.client, 0));
         run_stage(&s, 3500000);
-        ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 3); /* at 0, 1 and 3 s */
+        /* At 0, 1 and 3 s; then, as an answer took 3.5 s, patience is at its longest. */
+        ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), step ? 1 : 3);
+        if (step) run_stage(&s, 5000000);
+        if (step) ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 2);
         if (!step) say_data(&s, 0, 1, true, false, 0, g, sizeof g);
         if (!step) ck_assert(ts_client_pulled(s.client, 0));
     }
     say_ack(&s, 0, 1, TERSE_OK, &slice, 1);
     ck_assert(ts_client_pushed(s.client, 0));
-    run_stage(&s, 1500000);
-    ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 3);
+    run_stage(&s, 8500000);
+    ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 2);
     const Terse__Pull *pull = last_heard(&s, 0, TERSE__HEADER__BODY_PULL)->header->pull;
     ck_assert(pull->have == 1 && pull->want == 2 && !pull->snapshot && pull->n_slices == 0);
     ck_assert_uint_gt(heard(&s, 0, TERSE__HEADER__BODY_HEARTBEAT, NULL), 0);
@@ -215,7 +218,8 @@ START_TEST(clipping_scales_by_the_norm_of_the_whole_step) {
     ck_assert_ok(ts_client_push(s.client, 0, ga));
     ck_assert_ok(ts_client_pull(s.client, 0));
     ck_assert(!ts_client_pushed(s.client, 0));
-    ck_assert_status(ts_client_check_encoded(s.client, 0), TERSE_ESTATE);
+    ck_assert_status(ts_client_check_wait(s.client, 0, 1, false), TERSE_ESTATE);
+    ck_assert_status(ts_client_check_wait(s.client, 0, 1, true), TERSE_ESTATE);
     ck_assert_status(ts_client_done(s.client), TERSE_ESTATE);
     run_stage(&s, 100000);
     ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 0);
@@ -224,6 +228,32 @@ START_TEST(clipping_scales_by_the_norm_of_the_whole_step) {
     add_push(&s, last_heard(&s, 0, TERSE__HEADER__BODY_PUSH), 0, got);
     ck_assert_float_eq_tol(got[0], 3, 1e-6f); /* norm 10, allowed 10 / sqrt(4) */
     ck_assert_float_eq(ts_feedback_clip_scale(24.0, 10, 4), 1);
+    close_stage(&s);
+}
+END_TEST
+
+/* A wait that can never end is refused instead. */
+START_TEST(waits_in_vain_are_refused) {
+    stage s;
+    float w[1] = {0}, g[1] = {1};
+    open_stage(&s, 1, 1, 0, NULL);
+    declare(&s, "w", 1, w);
+    attach(&s);
+    ck_assert_status(ts_client_check_wait(s.client, 9, 1, true), TERSE_ENOTFOUND);
+    ck_assert_status(ts_client_check_wait(s.client, 0, 1, false), TERSE_ENOTFOUND); /* no push yet */
+    ck_assert_ok(ts_client_check_wait(s.client, 0, 1, true)); /* a pull without a push has nothing to wait for */
+    ck_assert(ts_client_pulled(s.client, 0));
+    ck_assert_ok(ts_client_push(s.client, 0, g));
+    ck_assert_ok(ts_client_check_wait(s.client, 0, 1, false));
+    ck_assert_status(ts_client_check_wait(s.client, 0, 1, true), TERSE_ESTATE); /* that pull came before the push */
+    ck_assert_ptr_nonnull(strstr(ts_client_message(s.client), "its pull is missing"));
+    ck_assert_status(ts_client_check_wait(s.client, 0, 2, true), TERSE_ENOTFOUND);
+    ck_assert_ok(ts_client_pull(s.client, 0));
+    ck_assert_ok(ts_client_check_wait(s.client, 0, 1, true));
+    run_stage(&s, 1);
+    say_data(&s, 0, 1, true, false, 0, w, sizeof w);
+    ck_assert(ts_client_pulled(s.client, 0));
+    ck_assert_ok(ts_client_check_wait(s.client, 0, 1, false));
     close_stage(&s);
 }
 END_TEST
@@ -261,6 +291,7 @@ TCase *test_client(void) {
     tcase_add_test(tests, without_optimizer_the_average_replaces);
     tcase_add_test(tests, small_tensors_share_a_frame_and_large_ones_do_not_wait);
     tcase_add_test(tests, clipping_scales_by_the_norm_of_the_whole_step);
+    tcase_add_test(tests, waits_in_vain_are_refused);
     tcase_add_test(tests, sparse_pushes_are_dense_ones_with_zeros);
     return tests;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "tests/unit/client_stage.h"
 #include "worker/terse.h"
@@ -67,7 +68,7 @@ END_TEST
 START_TEST(attaching_repeats_what_is_lost_and_ignores_what_is_doubled) {
     stage s;
     float w[3] = {1, 2, 3};
-    open_stage(&s, 2, 1, 0, NULL); /* one of the servers owns no slice */
+    open_stage(&s, 2, 1, 0, (const char *[]){"consistency.deadline_s=60", NULL}); /* one server owns no slice */
     declare(&s, "w", 3, w);
     ts_sim_cut(s.network, 0, s.worker_peer, true);
     ck_assert_ok(ts_client_start(s.client));
@@ -85,7 +86,9 @@ START_TEST(attaching_repeats_what_is_lost_and_ignores_what_is_doubled) {
         say_welcome(&s, i, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK);
         ck_assert_uint_eq(heard(&s, i, TERSE__HEADER__BODY_SET, NULL), i == owner);
     }
-    run_stage(&s, 1200000); /* no answer: set again */
+    run_stage(&s, 3000000); /* an answer took more than a second lately, so patience is longer */
+    ck_assert_uint_eq(heard(&s, owner, TERSE__HEADER__BODY_SET, NULL), 1);
+    run_stage(&s, 2000000); /* no answer: set again */
     ck_assert_uint_eq(heard(&s, owner, TERSE__HEADER__BODY_SET, NULL), 2);
     say_ack(&s, owner, 0, TERSE_OK, &zero, 1);
     ck_assert_int_eq(ts_client_get_state(s.client), TS_CLIENT_TRAINING);
@@ -209,11 +212,22 @@ START_TEST(nan_ends_the_job_by_name_or_is_kept_out) {
     open_stage(&s, 1, 1, 0, (const char *[]){"error_feedback.nonfinite=zero", NULL});
     declare(&s, "fc1.weight", 4, w);
     attach(&s);
+    char said[512] = "";
+    FILE *log = fmemopen(said, sizeof said, "w");
+    ck_assert_ptr_nonnull(log);
+    ts_log_level level = ts_log_get_level();
+    ts_log_set_level(TS_LOG_WARN);
+    ts_log_set_stream(log);
     ck_assert_ok(ts_client_push(s.client, 0, g));
+    ts_log_set_stream(NULL);
+    ts_log_set_level(level);
+    fclose(log);
     run_stage(&s, 1);
     add_push(&s, last_heard(&s, 0, TERSE__HEADER__BODY_PUSH), 0, got);
     ck_assert(got[0] == 1 && got[1] == 0 && got[2] == 2 && got[3] == 0);
     ck_assert_uint_eq(ts_client_get_counters(s.client)->nonfinite, 2);
+    ck_assert_uint_eq(ts_client_get_counters(s.client)->nonfinite_gradients, 1);
+    ck_assert_ptr_nonnull(strstr(said, "tensor=fc1.weight step=0 elements=2 first=1")); /* never kept out in silence */
     close_stage(&s);
 }
 END_TEST

@@ -58,8 +58,12 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uin
                                    size_t count) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
 bool ts_client_pushed(const ts_client *client, uint32_t tensor);
-/* Returns TERSE_ESTATE when waiting for the tensor is in vain: its gradient waits (clip_norm) for the step's others. */
-terse_status ts_client_check_encoded(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
+/*
+ * Whether a wait for version `version` of the tensor (pull) or for the acknowledgement of the push that leads to it can
+ * end. Returns TERSE_OK; TERSE_ESTATE: the pull was never asked for, or the gradient waits (clip_norm) for the step's
+ * others; TERSE_ENOTFOUND: there was no such push or pull.
+ */
+terse_status ts_client_check_wait(ts_client *client, uint32_t tensor, uint64_t version, bool pull) TERSE_NODISCARD;
 /* Wants the version after the last push. */
 terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
@@ -103,6 +107,7 @@ typedef struct {
     uint64_t push_payload_bytes;     /* packets of pushed gradients, without frames and repetitions */
     uint64_t encode_us, decode_us;
     uint64_t nonfinite;              /* elements kept out so far */
+    uint64_t nonfinite_gradients;    /* gradients of one tensor and step with such elements */
     uint64_t retransmits;            /* frames sent again */
     uint64_t dropped_frames;         /* corrupt, foreign or unexpected */
     uint64_t refused_packets;        /* given back to the residual */

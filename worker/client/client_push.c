@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
@@ -113,6 +114,18 @@ static terse_status encode_slices(ts_client *client, uint32_t t) {
     return TERSE_OK;
 }
 
+/* Counts what was kept out, and says so the first, second, fourth, eighth … time: it may happen in every step. */
+static void note_nonfinite(ts_client *client, uint32_t t, const ts_encode_report *report) {
+    const ts_config *config = client->config;
+    client->counters.nonfinite += report->nonfinite_count;
+    uint64_t times = ++client->counters.nonfinite_gradients;
+    if (config->error_feedback.nonfinite == TS_NONFINITE_ERROR || (times & (times - 1))) return;
+    ts_log(TS_LOG_WARN, "client", config->error_feedback.nonfinite == TS_NONFINITE_SKIP
+           ? "a gradient that is not finite was left out" : "elements of a gradient that are not finite were left out",
+           "tensor=%s step=%" PRIu64 " elements=%zu first=%zu times=%" PRIu64, ts_client_tensor_name(client, t),
+           client->tensors[t].step, report->nonfinite_count, report->nonfinite_first, times);
+}
+
 static terse_status encode(ts_client *client, uint32_t t, const float *gradient, float scale) {
     uint64_t step = client->tensors[t].step;
     ts_encode_report report = {0};
@@ -121,7 +134,7 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     ts_client_let_go(client);
     if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, &report);
     ts_client_take_back(client);
-    client->counters.nonfinite += report.nonfinite_count;
+    if (report.nonfinite_count) note_nonfinite(client, t, &report);
     if (status == TERSE_ENONFINITE)
         return ts_client_fail(client, status, "the gradient of %s holds %zu values that are not finite, "
                               "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
@@ -195,10 +208,22 @@ bool ts_client_pushed(const ts_client *client, uint32_t tensor) {
     return tensor < client->contract->tensor_count && !client->tensors[tensor].unanswered && !client->tensors[tensor].deferred;
 }
 
-terse_status ts_client_check_encoded(ts_client *client, uint32_t tensor) {
-    if (tensor >= client->contract->tensor_count || !client->tensors[tensor].deferred) return TERSE_OK;
-    return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: with error_feedback.clip_norm a step is sent when all its "
-                            "tensors are pushed; push the others before this wait", ts_client_tensor_name(client, tensor));
+terse_status ts_client_check_wait(ts_client *client, uint32_t t, uint64_t version, bool pull) {
+    if (t >= client->contract->tensor_count)
+        return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
+    const ts_client_tensor *tensor = &client->tensors[t];
+    const char *name = ts_client_tensor_name(client, t);
+    if (version <= tensor->step) return TERSE_OK;
+    if (version > tensor->step + 1 || (tensor->phase == TS_TENSOR_IDLE && !pull))
+        return ts_client_refuse(client, TERSE_ENOTFOUND, "tensor %s: step %" PRIu64 " was not pushed yet", name, version - 1);
+    if (tensor->deferred)
+        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: with error_feedback.clip_norm a step is sent when all its "
+                                "tensors are pushed; push the others before this wait", name);
+    /* This pull came before the push, when there was nothing to come. */
+    if (pull && tensor->phase == TS_TENSOR_PUSHED)
+        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: step %" PRIu64 " was pushed, and its pull is missing", name,
+                                tensor->step);
+    return TERSE_OK;
 }
 
 static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {

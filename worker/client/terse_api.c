@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* terse.h's calls over the client's core: the lock, the waiting, the sentences. */
-#include <errno.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -86,17 +85,21 @@ terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *arg
     return status;
 }
 
+/* A call that makes no sense: leaves the sentence and lets go of the mutex. Returns: status. */
+static terse_status refuse(terse *client, terse_status status, const char *sentence) {
+    if (ts_client_get_state(client->client) == TS_CLIENT_FAILED)
+        return ts_terse_leave(client, ts_client_failure(client->client)); /* which matters more */
+    snprintf(client->message.text, sizeof client->message.text, "%s", sentence);
+    pthread_mutex_unlock(&client->mutex);
+    return status;
+}
+
 terse_status terse_declare(terse *client, const char *name, terse_dtype dtype, const int64_t *shape, int ndim,
                            float *param, terse_tensor *tensor) {
     TS_TRY(enter(client));
-    terse_status status = TERSE_EINVAL;
-    if (dtype == TERSE_FLOAT32 && ndim >= 0)
-        status = ts_client_declare(client->client, name, shape, (unsigned)ndim, param, tensor);
-    else if (!name || ndim < 0)
-        status = ts_client_declare(client->client, NULL, NULL, 0, NULL, NULL);
-    else
-        status = TERSE_EUNSUPPORTED;
-    return ts_terse_leave(client, status);
+    if (dtype != TERSE_FLOAT32) return refuse(client, TERSE_EUNSUPPORTED, "terse_declare: only TERSE_FLOAT32 is there");
+    unsigned extents = ndim >= 0 ? (unsigned)ndim : UINT_MAX; /* refused with the tensor's name */
+    return ts_terse_leave(client, ts_client_declare(client->client, name, shape, extents, param, tensor));
 }
 
 terse_status terse_set_total_steps(terse *client, uint64_t steps) {
@@ -126,21 +129,20 @@ static terse_handle handle_of(const terse *client, terse_tensor tensor, unsigned
 
 typedef struct {
     terse_tensor tensor;
-    const float *gradient; /* or the pairs */
+    bool sparse;
+    const float *gradient;
     const uint32_t *index;
     const float *value;
     size_t count;
 } push_input;
 
 static terse_status push_once(terse *client, const push_input *input) {
-    if (input->gradient) return ts_client_push(client->client, input->tensor, input->gradient);
+    if (!input->sparse) return ts_client_push(client->client, input->tensor, input->gradient);
     return ts_client_push_sparse(client->client, input->tensor, input->index, input->value, input->count);
 }
 
 /* The mutex is held. */
 static terse_status push(terse *client, const push_input *input, terse_handle *handle) {
-    if (!input->gradient && !input->index && input->count)
-        return ts_client_push(client->client, input->tensor, NULL); /* refused with a sentence */
     terse_handle made = handle_of(client, input->tensor, HANDLE_PUSH);
     terse_status status = push_once(client, input);
     if (status == TERSE_EAGAIN) {
@@ -155,14 +157,15 @@ static terse_status push(terse *client, const push_input *input, terse_handle *h
 
 terse_status terse_push(terse *client, terse_tensor tensor, const float *gradient, terse_handle *handle) {
     TS_TRY(enter(client));
-    push_input input = {.tensor = tensor, .gradient = gradient, .count = 1};
+    push_input input = {.tensor = tensor, .gradient = gradient};
     return ts_terse_leave(client, push(client, &input, handle));
 }
 
 terse_status terse_push_sparse(terse *client, terse_tensor tensor, const uint32_t *index, const float *value,
                                size_t count, terse_handle *handle) {
     TS_TRY(enter(client));
-    push_input input = {.tensor = tensor, .index = index, .value = value, .count = count};
+    if (count && (!index || !value)) return refuse(client, TERSE_EINVAL, "terse_push_sparse: no indices or no values");
+    push_input input = {.tensor = tensor, .sparse = true, .index = index, .value = value, .count = count};
     return ts_terse_leave(client, push(client, &input, handle));
 }
 
@@ -179,17 +182,12 @@ terse_status terse_wait(terse *client, terse_handle handle) {
     terse_tensor tensor = (terse_tensor)(handle >> 1) & ((1u << HANDLE_TENSOR_BITS) - 1);
     uint64_t step = handle >> (HANDLE_TENSOR_BITS + 1);
     const ts_contract *contract = ts_client_contract(client->client);
-    if (!step || tensor >= contract->tensor_count) {
-        snprintf(client->message.text, sizeof client->message.text, "%" PRIu64 " is not the handle of a push or pull", handle);
-        pthread_mutex_unlock(&client->mutex);
-        return TERSE_ENOTFOUND;
-    }
+    if (!step || tensor >= contract->tensor_count)
+        return refuse(client, TERSE_ENOTFOUND, "terse_wait: this is not the handle of a push or pull");
+    bool pull = (handle & 1) == HANDLE_PULL;
     bool earlier = ts_client_tensor_step(client->client, tensor) >= step; /* the version is here already */
-    terse_status status = TERSE_OK;
-    if (!earlier) {
-        status = ts_client_check_encoded(client->client, tensor);
-        if (status == TERSE_OK) status = ts_terse_wait(client, (handle & 1) == HANDLE_PUSH ? pushed : pulled, &tensor);
-    }
+    terse_status status = ts_client_check_wait(client->client, tensor, step, pull);
+    if (status == TERSE_OK && !earlier) status = ts_terse_wait(client, pull ? pulled : pushed, &tensor);
     return ts_terse_leave(client, status);
 }
 
@@ -208,8 +206,9 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     TS_TRY(enter(client));
     uint32_t tensors = ts_client_contract(client->client)->tensor_count, next = 0;
     terse_status status = TERSE_OK;
+    if (!gradients || !tensors) return refuse(client, TERSE_EINVAL, "terse_step: no gradients, or no tensors are declared");
     for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
-        push_input input = {.tensor = t, .gradient = gradients[t], .count = 1};
+        push_input input = {.tensor = t, .gradient = gradients[t]};
         status = push(client, &input, NULL);
         if (status == TERSE_OK) status = ts_client_pull(client->client, t);
     }
@@ -237,6 +236,7 @@ static bool reduced(terse *client, void *argument) {
 
 terse_status terse_reduce_sum(terse *client, double *values, size_t count) {
     TS_TRY(enter(client));
+    if (count && !values) return refuse(client, TERSE_EINVAL, "terse_reduce_sum: no values");
     reduce_wait wanted = {.values = values, .count = count};
     terse_status status = ts_client_reduce(client->client, values, count, &wanted.sequence);
     if (status == TERSE_OK) status = ts_terse_wait(client, reduced, &wanted);
@@ -247,6 +247,7 @@ static bool fetched(terse *client, void *argument) { return ts_client_fetched(cl
 
 terse_status terse_fetch(terse *client, terse_tensor tensor, float *out) {
     TS_TRY(enter(client));
+    if (!out) return refuse(client, TERSE_EINVAL, "terse_fetch: no buffer");
     terse_status status = ts_client_fetch(client->client, tensor, out);
     if (status == TERSE_OK) status = ts_terse_wait(client, fetched, &tensor);
     return ts_terse_leave(client, status);
@@ -264,10 +265,18 @@ terse_status terse_done(terse *client) {
     return ts_terse_leave(client, status);
 }
 
+terse_status terse_abort(terse *client, terse_status cause, const char *reason) {
+    TS_TRY(enter(client));
+    if (cause == TERSE_OK || !reason) return refuse(client, TERSE_EINVAL, "terse_abort: no cause or no reason");
+    ts_client_abort(client->client, cause, reason); /* changes nothing when the job has failed already */
+    return ts_terse_leave(client, ts_client_failure(client->client));
+}
+
 static bool have_stats(terse *client, void *argument) { return ts_client_stats(client->client, argument); }
 
 terse_status terse_get_stats(terse *client, terse_stats *stats) {
     TS_TRY(enter(client));
+    if (!stats) return refuse(client, TERSE_EINVAL, "terse_get_stats: no buffer");
     terse_status status = ts_client_request_stats(client->client);
     if (status == TERSE_OK) status = ts_terse_wait(client, have_stats, stats);
     return ts_terse_leave(client, status);
@@ -285,6 +294,7 @@ static double residual_norm(const ts_client *client) {
 
 terse_status terse_get_local_stats(terse *client, terse_local_stats *stats) {
     TS_TRY(enter(client));
+    if (!stats) return refuse(client, TERSE_EINVAL, "terse_get_local_stats: no buffer");
     const ts_client_counters *counters = ts_client_get_counters(client->client);
     *stats = (terse_local_stats){.step = ts_client_step(client->client),
                                  .push_bytes = counters->bytes_out,

@@ -22,12 +22,13 @@ uint64_t ts_training_now_us(void) {
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
 
-static terse_status say(const ts_training *run, terse_status status, const char *what) {
+static terse_status say(ts_training *run, terse_status status, const char *what) {
+    snprintf(run->reason.text, sizeof run->reason.text, "%s", what);
     fprintf(stderr, "terse-worker %u: %s\n", run->worker, what);
     return status;
 }
 
-terse_status ts_training_check(const ts_training *run, terse_status status) {
+terse_status ts_training_check(ts_training *run, terse_status status) {
     return status == TERSE_OK ? TERSE_OK : say(run, status, terse_message(run->client));
 }
 
@@ -105,9 +106,9 @@ static terse_status one_step(ts_training *run, double *loss) {
     for (size_t t = 0; t < run->tensor_count; t++) {
         run->gradients[t] = run->tensors[t].gradient;
         if (run->gradients[t]) continue;
-        fprintf(stderr, "terse-worker %u: the model's tensor %s has no gradient after a step\n", run->worker,
-                run->tensors[t].name);
-        return TERSE_EINVAL;
+        char what[256];
+        snprintf(what, sizeof what, "the model's tensor %.150s has no gradient after a step", run->tensors[t].name);
+        return say(run, TERSE_EINVAL, what);
     }
     return ts_training_check(run, terse_step(run->client, run->gradients));
 }
@@ -132,7 +133,7 @@ static terse_status loop(ts_training *run, ts_progress *progress) {
     return TERSE_OK;
 }
 
-static terse_status train(ts_training *run) {
+static terse_status run_steps(ts_training *run) {
     const ts_config *config = run->options->config;
     ts_progress progress = {0};
     TS_TRY(make_model(run));
@@ -152,7 +153,13 @@ static terse_status train(ts_training *run) {
     }
     terse_status status = loop(run, &progress);
     ts_progress_clear(&progress);
-    return status == TERSE_OK ? ts_training_finish(run) : status;
+    return status;
+}
+
+static terse_status train(ts_training *run) {
+    terse_status status = run_steps(run);
+    if (status == TERSE_OK) return ts_training_finish(run);
+    return terse_abort(run->client, status, run->reason.text); /* the others must not go on without this worker */
 }
 
 /* The classes of exit codes, as README has them. */

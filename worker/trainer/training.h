@@ -21,10 +21,11 @@ typedef struct {
     uint64_t total_steps, step;  /* step: how many are done */
     uint64_t began_us;
     double train_loss;           /* mean since the last report but one, all workers */
+    ts_error reason;             /* what was said last */
 } ts_training;
 
 /* Says terse_message() on standard error when the status is a failure. Returns: status. */
-terse_status ts_training_check(const ts_training *run, terse_status status) TERSE_NODISCARD;
+terse_status ts_training_check(ts_training *run, terse_status status) TERSE_NODISCARD;
 
 uint64_t ts_training_now_us(void);
 
