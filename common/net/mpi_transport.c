@@ -199,8 +199,12 @@ static void flush(ts_mpi *mpi, uint64_t deadline_us) {
  * Only an abort tells mpirun that the job has failed: it then ends ranks that are stopped, too, once the others have
  * left; after a plain exit it waits for them for ever. With recovery on it ends no running rank but this one.
  */
-static _Noreturn void leave_by_abort(int exit_code) {
+void ts_mpi_abandon(int exit_code) {
+    int initialised = 0, finalised = 0;
     fflush(NULL);
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (!initialised || finalised) exit(exit_code);
     ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(ABORT_US, exit_code, NULL);
     if (watchdog) MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
@@ -210,7 +214,7 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
     flush(mpi, deadline_us);
-    if (!clean && exit_code != 0) leave_by_abort(exit_code);
+    if (!clean && exit_code != 0) ts_mpi_abandon(exit_code);
     if (!clean) { /* this rank has succeeded, others have died: a finalise could hang */
         fflush(NULL);
         _exit(exit_code);

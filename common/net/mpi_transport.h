@@ -54,11 +54,18 @@ bool ts_mpi_transport_busy(const ts_transport *transport);
 bool ts_mpi_recovery_on(void);
 
 /*
- * Lets what is queued go out, until `deadline_us` from now at most, then finalises MPI if we initialised it.
- * clean: all peers are known to leave in order; otherwise the process leaves by _exit(exit_code) after flushing
- * stdio, since a finalise with dead peers can hang (FIELD: Open MPI 4.1.4). Returns only when clean.
+ * Lets what is queued go out, until `deadline_us` from now at most, then finalises MPI if we initialised it, and frees
+ * the transport. clean: all peers are known to leave in order. Otherwise the process ends here, since a finalise with
+ * dead peers can hang: by _exit(0), or, with another exit code, by an abort that lets mpirun end stopped ranks, too.
+ * Returns only when clean.
  */
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code);
+
+/*
+ * Ends a program whose transport could not be created: a plain return from main would leave mpirun waiting for the
+ * ranks that did not join. Flushes stdio; does not return. Thread: the one that initialised MPI.
+ */
+_Noreturn void ts_mpi_abandon(int exit_code);
 
 /* Whether mpirun lets the others live when a rank dies (configs/openmpi.conf does). Thread: any. */
 bool ts_mpi_recovery_on(void);

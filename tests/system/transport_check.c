@@ -248,7 +248,7 @@ int main(int argc, char **argv) {
     terse_status status = ts_mpi_transport_create(&options, &c.transport, &error);
     if (status != TERSE_OK) {
         fprintf(stderr, "transport_check: rank %ld: %s: %s\n", rank, terse_status_name(status), error.text);
-        return status == TERSE_ETIMEDOUT ? 4 : 1;
+        ts_mpi_abandon(status == TERSE_ETIMEDOUT ? 4 : 1);
     }
     check_workers_comm(&c);
     int code = run(&c);
