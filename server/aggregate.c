@@ -27,29 +27,18 @@ void ts_sum_free(ts_sum *sum) {
 }
 
 void ts_sum_clear(ts_sum *sum, size_t n) {
-    if (sum->dense) {
-        memset(sum->value, 0, n * sizeof *sum->value);
-        memset(sum->touched, 0, ts_bitmap_words(n) * sizeof *sum->touched);
-        sum->dense = false;
-        return;
-    }
-    for (size_t word = 0; word < ts_bitmap_words(n); word++) {
-        for (uint64_t bits = sum->touched[word]; bits; bits &= bits - 1)
-            sum->value[word * 64 + (size_t)__builtin_ctzll(bits)] = 0.0f;
-        sum->touched[word] = 0;
-    }
+    if (n == 0) return; /* the arrays may be NULL */
+    if (sum->dense) memset(sum->value, 0, n * sizeof *sum->value);
+    else ts_touched_clear(sum->value, sum->touched, n);
+    memset(sum->touched, 0, ts_bitmap_words(n) * sizeof *sum->touched);
+    sum->dense = false;
 }
 
 void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants) {
     float factor = 1.0f / (float)participants;
     if (participants == 1) return;
-    if (sum->dense) {
-        ts_sweep_scale(sum->value, factor, n);
-        return;
-    }
-    for (size_t word = 0; word < ts_bitmap_words(n); word++)
-        for (uint64_t bits = sum->touched[word]; bits; bits &= bits - 1)
-            sum->value[word * 64 + (size_t)__builtin_ctzll(bits)] *= factor;
+    if (sum->dense) ts_slice_kernels()->scale(sum->value, factor, n);
+    else ts_touched_scale(sum->value, factor, sum->touched, n);
 }
 
 static terse_status add_one(ts_sum *sum, ts_scratch *scratch, const ts_codec_spec *spec, uint32_t part, uint64_t step,
@@ -62,7 +51,7 @@ static terse_status add_one(ts_sum *sum, ts_scratch *scratch, const ts_codec_spe
     ts_decoded decoded;
     TS_TRY(ts_decode(scratch, spec, from->state, part, step, from->packet, from->len, &decoded));
     if (decoded.dense) {
-        ts_sweep_add(sum->value, decoded.value, decoded.count);
+        ts_slice_kernels()->add(sum->value, decoded.value, decoded.count);
         sum->dense = true;
         return TERSE_OK;
     }

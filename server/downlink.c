@@ -28,21 +28,13 @@ static terse_status reserve_packet(ts_round_item *item, size_t bytes) {
 static terse_status unsaid(ts_round_item *item, ts_slice_state *slice, float **residual) {
     if (slice->kind == TS_DOWNLINK_AVERAGE) {
         /* The averages themselves: adding them to ever growing sums and taking differences would round them. */
-        if (item->sum.dense) {
-            ts_sweep_add(slice->reference, item->sum.value, slice->n);
-        } else {
-            for (size_t word = 0; word < ts_bitmap_words(slice->n); word++) {
-                for (uint64_t bits = item->sum.touched[word]; bits; bits &= bits - 1) {
-                    size_t i = word * 64 + (size_t)__builtin_ctzll(bits);
-                    slice->reference[i] += item->sum.value[i];
-                }
-            }
-        }
+        if (item->sum.dense) ts_slice_kernels()->add(slice->reference, item->sum.value, slice->n);
+        else ts_touched_add(slice->reference, item->sum.value, item->sum.touched, slice->n);
         *residual = slice->reference;
         return TERSE_OK;
     }
     TS_TRY(reserve_difference(item, slice->n));
-    ts_sweep_subtract(item->difference, slice->params, slice->reference, slice->n);
+    ts_slice_kernels()->sub(item->difference, slice->params, slice->reference, slice->n);
     *residual = item->difference;
     return TERSE_OK;
 }

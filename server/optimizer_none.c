@@ -10,16 +10,8 @@ static unsigned no_states(const ts_config *config, bool plain) {
 
 static void step_none(const ts_config *config, const ts_optimizer_input *input) {
     (void)config;
-    if (!input->touched) {
-        ts_sweep_add(input->params, input->gradient, input->n);
-        return;
-    }
-    for (size_t word = 0; word < ts_bitmap_words(input->n); word++) {
-        for (uint64_t bits = input->touched[word]; bits; bits &= bits - 1) {
-            size_t i = word * 64 + (size_t)__builtin_ctzll(bits);
-            input->params[i] += input->gradient[i];
-        }
-    }
+    if (input->touched) ts_touched_add(input->params, input->gradient, input->touched, input->n);
+    else ts_slice_kernels()->add(input->params, input->gradient, input->n);
 }
 
 extern const ts_optimizer ts_optimizer_none;

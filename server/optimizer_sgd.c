@@ -8,22 +8,15 @@
 #include "server/optimizer.h"
 #include "server/slice_math.h"
 
+/* Sweeps go by blocks of this constant length: gcc vectorises such loops at -O2, others only at -O3. */
+#define BLOCK_ELEMS 64u
+
 typedef struct {
     float lr, momentum, weight_decay;
 } sgd_rates;
 
 static unsigned sgd_states(const ts_config *config, bool plain) {
     return !plain && config->optimizer.momentum > 0 ? 1 : 0;
-}
-
-/* Only what was touched moves, so the rest costs nothing. */
-static void step_touched(const ts_optimizer_input *input, float lr) {
-    for (size_t word = 0; word < ts_bitmap_words(input->n); word++) {
-        for (uint64_t bits = input->touched[word]; bits; bits &= bits - 1) {
-            size_t i = word * 64 + (size_t)__builtin_ctzll(bits);
-            input->params[i] += -lr * input->gradient[i];
-        }
-    }
 }
 
 static inline void decay_block(float *restrict w, const float *restrict g, sgd_rates rate, size_t n) {
@@ -37,7 +30,7 @@ static inline void momentum_block(float *restrict w, float *restrict v, const fl
                                   size_t n) {
     for (size_t i = 0; i < n; i++) {
         float decayed = g[i] + rate.weight_decay * w[i];
-        v[i] = ts_flush_denormal(rate.momentum * v[i] + decayed);
+        v[i] = ts_flush(rate.momentum * v[i] + decayed);
         w[i] -= rate.lr * v[i];
     }
 }
@@ -46,7 +39,7 @@ static inline void nesterov_block(float *restrict w, float *restrict v, const fl
                                   size_t n) {
     for (size_t i = 0; i < n; i++) {
         float decayed = g[i] + rate.weight_decay * w[i];
-        v[i] = ts_flush_denormal(rate.momentum * v[i] + decayed);
+        v[i] = ts_flush(rate.momentum * v[i] + decayed);
         w[i] -= rate.lr * (decayed + rate.momentum * v[i]);
     }
 }
@@ -67,13 +60,13 @@ static void step_sgd(const ts_config *config, const ts_optimizer_input *input) {
     bool momentum = !input->plain && config->optimizer.momentum > 0;
     bool decay = !input->plain && config->optimizer.weight_decay > 0;
     if (!momentum && !decay) {
-        if (input->touched) step_touched(input, lr);
-        else ts_sweep_add_scaled(input->params, -lr, input->gradient, input->n);
+        if (input->touched) ts_touched_descend(input->params, input->gradient, lr, input->touched, input->n);
+        else ts_slice_kernels()->descend(input->params, input->gradient, lr, input->n);
         return;
     }
     sgd_rule rule = !momentum ? SGD_DECAY : config->optimizer.nesterov ? SGD_NESTEROV : SGD_MOMENTUM;
     size_t i = 0;
-    for (; i + TS_SWEEP_BLOCK <= input->n; i += TS_SWEEP_BLOCK) block(rule, input, rate, i, TS_SWEEP_BLOCK);
+    for (; i + BLOCK_ELEMS <= input->n; i += BLOCK_ELEMS) block(rule, input, rate, i, BLOCK_ELEMS);
     block(rule, input, rate, i, input->n - i);
 }
 

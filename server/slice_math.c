@@ -1,42 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/slice_math.h"
 
-static inline void subtract(float *restrict out, const float *restrict a, const float *restrict b, size_t n) {
-    for (size_t i = 0; i < n; i++) out[i] = a[i] - b[i];
+/* The lowest element that a bitmap's word still names. */
+static inline size_t lowest(size_t word, uint64_t bits) { return word * 64 + (size_t)__builtin_ctzll(bits); }
+
+void ts_touched_clear(float *sum, const uint64_t *touched, size_t n) {
+    for (size_t word = 0; word < ts_bitmap_words(n); word++)
+        for (uint64_t bits = touched[word]; bits; bits &= bits - 1) sum[lowest(word, bits)] = 0.0f;
 }
 
-static inline void add(float *restrict a, const float *restrict b, size_t n) {
-    for (size_t i = 0; i < n; i++) a[i] += b[i];
+void ts_touched_scale(float *sum, float factor, const uint64_t *touched, size_t n) {
+    for (size_t word = 0; word < ts_bitmap_words(n); word++)
+        for (uint64_t bits = touched[word]; bits; bits &= bits - 1) sum[lowest(word, bits)] *= factor;
 }
 
-static inline void scale(float *restrict a, float factor, size_t n) {
-    for (size_t i = 0; i < n; i++) a[i] *= factor;
+void ts_touched_add(float *sum, const float *x, const uint64_t *touched, size_t n) {
+    for (size_t word = 0; word < ts_bitmap_words(n); word++) {
+        for (uint64_t bits = touched[word]; bits; bits &= bits - 1) {
+            size_t i = lowest(word, bits);
+            sum[i] += x[i];
+        }
+    }
 }
 
-static inline void add_scaled(float *restrict a, float factor, const float *restrict b, size_t n) {
-    for (size_t i = 0; i < n; i++) a[i] += factor * b[i];
-}
-
-void ts_sweep_subtract(float *difference, const float *a, const float *b, size_t n) {
-    size_t i = 0;
-    for (; i + TS_SWEEP_BLOCK <= n; i += TS_SWEEP_BLOCK) subtract(difference + i, a + i, b + i, TS_SWEEP_BLOCK);
-    subtract(difference + i, a + i, b + i, n - i);
-}
-
-void ts_sweep_add(float *a, const float *b, size_t n) {
-    size_t i = 0;
-    for (; i + TS_SWEEP_BLOCK <= n; i += TS_SWEEP_BLOCK) add(a + i, b + i, TS_SWEEP_BLOCK);
-    add(a + i, b + i, n - i);
-}
-
-void ts_sweep_scale(float *a, float factor, size_t n) {
-    size_t i = 0;
-    for (; i + TS_SWEEP_BLOCK <= n; i += TS_SWEEP_BLOCK) scale(a + i, factor, TS_SWEEP_BLOCK);
-    scale(a + i, factor, n - i);
-}
-
-void ts_sweep_add_scaled(float *a, float factor, const float *b, size_t n) {
-    size_t i = 0;
-    for (; i + TS_SWEEP_BLOCK <= n; i += TS_SWEEP_BLOCK) add_scaled(a + i, factor, b + i, TS_SWEEP_BLOCK);
-    add_scaled(a + i, factor, b + i, n - i);
+void ts_touched_descend(float *params, const float *gradient, float rate, const uint64_t *touched, size_t n) {
+    for (size_t word = 0; word < ts_bitmap_words(n); word++) {
+        for (uint64_t bits = touched[word]; bits; bits &= bits - 1) {
+            size_t i = lowest(word, bits);
+            params[i] -= rate * gradient[i];
+        }
+    }
 }

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sweeps over the floats of one slice. Element by element, without reassociation,
- * so every compiler and vector width gives the same bits.
+ * Sparse sums: arrays of n floats beside a bitmap of n bits that names the elements which may differ from 0, so that
+ * a sweep costs what was touched. Whole arrays go through the codec's kernels. Element by element and without
+ * reassociation, so every compiler and vector width gives the same bits.
  */
 #ifndef TS_SERVER_SLICE_MATH_H
 #define TS_SERVER_SLICE_MATH_H
 
-#include <float.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sweeps go by blocks of this constant length: gcc vectorises such loops at -O2, others only at -O3. */
-#define TS_SWEEP_BLOCK 64u
+#include "common/codec/kernels.h"
+
+/* The kernels for whole arrays on this CPU. Thread: any. */
+static inline const ts_kernels *ts_slice_kernels(void) { return ts_kernels_get(ts_cpu_simd()); }
 
 /* Words of a bitmap of n bits. */
 static inline size_t ts_bitmap_words(size_t n) { return n / 64 + (n % 64 != 0); }
 
-/* Magnitudes below the smallest normal number become +0: denormals make later arithmetic many times slower. */
-static inline float ts_flush_denormal(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
-
-/* difference[i] = a[i] - b[i] */
-void ts_sweep_subtract(float *difference, const float *a, const float *b, size_t n);
-/* a[i] += b[i] */
-void ts_sweep_add(float *a, const float *b, size_t n);
-/* a[i] *= factor */
-void ts_sweep_scale(float *a, float factor, size_t n);
-/* a[i] += factor * b[i], rounded after the product and after the sum */
-void ts_sweep_add_scaled(float *a, float factor, const float *b, size_t n);
+/*
+ * Over the elements that the bitmap names; arrays: [borrow] n, touched: [borrow] ts_bitmap_words(n), no bit above n.
+ * Thread: any.
+ */
+/* sum[i] = 0 */
+void ts_touched_clear(float *sum, const uint64_t *touched, size_t n);
+/* sum[i] *= factor */
+void ts_touched_scale(float *sum, float factor, const uint64_t *touched, size_t n);
+/* sum[i] += x[i] */
+void ts_touched_add(float *sum, const float *x, const uint64_t *touched, size_t n);
+/* params[i] -= rate * gradient[i], rounded after the product and after the difference */
+void ts_touched_descend(float *params, const float *gradient, float rate, const uint64_t *touched, size_t n);
 
 #endif
