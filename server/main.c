@@ -64,7 +64,7 @@ static int serve(const ts_config *config) {
     if (status != TERSE_OK) {
         ts_log(TS_LOG_ERROR, "main", "cannot join the job", "status=%s reason=\"%s\"", terse_status_name(status),
                error.text);
-        return exit_code(status);
+        ts_mpi_abandon(exit_code(status));
     }
     const ts_peer *self = &transport->peers[transport->self];
     char name[32];

@@ -11,6 +11,7 @@
 
 struct terse {
     ts_config *config;
+    bool joining; /* MPI may be running, whether or not there is a transport */
     ts_transport *transport;
     ts_comm_thread *comm;   /* NULL: progress happens inside the calls */
     ts_client *client;      /* NULL after a failed open */

@@ -38,6 +38,7 @@ static terse_status open_transport(terse *client) {
                               .window_bytes = (size_t)config->limits.window_bytes,
                               .frame_limit_bytes = (size_t)config->limits.frame_bytes,
                               .needs_multiple = true};
+    client->joining = true;
     TS_TRY(ts_mpi_transport_create(&options, &client->transport, &client->message));
     if (!client->transport->servers)
         return ts_error_set(&client->message, TERSE_EPEER, "no terse-server in this job: launch as "
@@ -145,6 +146,7 @@ terse_status terse_close(terse *client) {
     if (client->comm) ts_comm_thread_stop(client->comm);
     ts_client_destroy(client->client);
     ts_comm_thread_destroy(client->comm);
+    if (client->joining && !client->transport) ts_mpi_abandon(exit_code(status));
     if (client->transport) {
         /* Without servers all workers leave alike, which is in order. */
         bool clean = status == TERSE_OK;
