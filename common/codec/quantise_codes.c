@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/quantise_codes.h"
 
+#include "common/base/bytes.h"
+
 bool ts_codes_valid(const ts_quantise_block *block, unsigned bits, const uint8_t *in, size_t n, int forbidden,
                     bool all_zero) {
     uint8_t codes[TS_CODES_RUN];
@@ -12,11 +14,17 @@ bool ts_codes_valid(const ts_quantise_block *block, unsigned bits, const uint8_t
         return seen == 0;
     }
     if (forbidden < 0) return true;
+    const uint64_t ones = 0x0101010101010101u, pattern = ones * (uint64_t)forbidden;
     for (size_t at = 0; at < n; at += TS_CODES_RUN, in += TS_CODES_RUN / 8 * bits) {
         size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        uint8_t seen = 0;
+        uint64_t seen = 0;
+        size_t i = 0;
         block->kernels->unpack(bits, in, run, codes);
-        for (size_t i = 0; i < run; i++) seen |= codes[i] == forbidden;
+        for (; i + 8 <= run; i += 8) { /* the test for a byte that is zero */
+            uint64_t v = ts_load_u64(codes + i) ^ pattern;
+            seen |= (v - ones) & ~v & (ones << 7);
+        }
+        for (; i < run; i++) seen |= codes[i] == forbidden;
         if (seen) return false;
     }
     return true;

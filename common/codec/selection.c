@@ -8,6 +8,9 @@
 
 #define SMALL 48
 #define RADIX_BINS 2048
+#define SAMPLE 2048u
+#define BETWEEN 32768u        /* 128 KiB of stack */
+#define SAMPLED_ELEMS 16384u
 #define HALVES_ELEMS 65536u
 
 size_t ts_ratio_elems(double ratio, size_t n) {
@@ -77,8 +80,8 @@ static uint32_t kth_of_few(const uint32_t *v, size_t m, size_t k, uint32_t mask,
     return best[k - 1];
 }
 
-uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
-    if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater);
+/* The k-th largest by radix, from the top. */
+static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
     static const unsigned shift[3] = {21, 10, 0}, width[3] = {11, 11, 10};
     uint32_t prefix = 0;
     size_t above = 0;
@@ -97,6 +100,39 @@ uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, si
     }
     *greater = above;
     return prefix;
+}
+
+/*
+ * A sample tells between which two values the k-th largest lies almost surely; one pass counts what is above and sets
+ * aside what is between, so that three passes run over few. False when the sample was wrong or too much is between.
+ * Algorithm: after Floyd and Rivest 1975.
+ */
+static bool kth_by_sample(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, uint32_t *kth) {
+    uint32_t sample[SAMPLE], between[BETWEEN];
+    size_t above = 0, inside = 0, unused;
+    for (size_t i = 0; i < SAMPLE; i++) sample[i] = v[(uint64_t)i * m / SAMPLE];
+    size_t rank = (size_t)((uint64_t)k * SAMPLE / m), slack = SAMPLE / 32;
+    size_t upper = rank > slack ? rank - slack : 1, lower = rank + slack < SAMPLE ? rank + slack : SAMPLE;
+    uint32_t high = rank > slack ? kth_by_radix(sample, SAMPLE, upper, mask, &unused) : UINT32_MAX;
+    uint32_t low = kth_by_radix(sample, SAMPLE, lower, mask, &unused);
+    for (size_t i = 0; i < m; i++) {
+        uint32_t x = v[i] & mask;
+        if (inside == BETWEEN) return false;
+        between[inside] = x;
+        above += x > high;
+        inside += x <= high && x >= low;
+    }
+    if (above >= k || above + inside < k) return false;
+    *kth = kth_by_radix(between, inside, k - above, UINT32_MAX, greater);
+    *greater += above;
+    return true;
+}
+
+uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
+    uint32_t kth;
+    if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater);
+    if (m >= SAMPLED_ELEMS && kth_by_sample(v, m, k, mask, greater, &kth)) return kth;
+    return kth_by_radix(v, m, k, mask, greater);
 }
 
 static uint32_t tie_order(uint64_t key, size_t element) { return (uint32_t)(ts_mix64(key ^ element) >> 32); }
