@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/base/mem.h"
+#include "common/base/name_set.h"
 
 #define LINE_CHARS 1024
 
@@ -18,6 +19,7 @@ typedef struct {
     uint64_t max_tensors;
     ts_shapes shapes;
     uint32_t capacity;
+    ts_name_set names; /* of the shapes */
     ts_error *error;
 } shapes_reader;
 
@@ -65,11 +67,6 @@ static terse_status parse_line(shapes_reader *r, char *line) {
     TS_REQUIRE(name, TERSE_OK);
     ts_shape shape = {0};
     TS_TRY(parse_extents(r, name, &rest, &shape));
-    for (uint32_t i = 0; i < r->shapes.count; i++) {
-        if (strcmp(r->shapes.tensors[i].name, name) != 0) continue;
-        return ts_error_set(r->error, TERSE_ECONFIG, "%s:%zu: %.200s: the name stands here twice", r->path, r->line,
-                            name);
-    }
     if (r->shapes.count >= r->max_tensors) {
         return ts_error_set(r->error, TERSE_ECONFIG, "%s:%zu: more than %llu tensors (limits.tensors)", r->path,
                             r->line, (unsigned long long)r->max_tensors);
@@ -79,6 +76,13 @@ static terse_status parse_line(shapes_reader *r, char *line) {
     TS_REQUIRE(shape.name, ts_error_set(r->error, TERSE_ENOMEM, "%s: out of memory", r->path));
     r->shapes.tensors[r->shapes.count++] = shape;
     r->shapes.parameters += shape.n;
+    bool added;
+    TS_REQUIRE(ts_name_set_add(&r->names, shape.name, &added) == TERSE_OK,
+               ts_error_set(r->error, TERSE_ENOMEM, "%s: out of memory", r->path));
+    if (!added) {
+        return ts_error_set(r->error, TERSE_ECONFIG, "%s:%zu: %.200s: the name stands here twice", r->path, r->line,
+                            name);
+    }
     return TERSE_OK;
 }
 
@@ -110,6 +114,7 @@ terse_status ts_shapes_read(const char *path, uint64_t max_tensors, ts_shapes *o
     shapes_reader r = {.path = path, .max_tensors = max_tensors, .error = error};
     terse_status status = parse_file(&r, file);
     fclose(file);
+    ts_name_set_clear(&r.names);
     if (status != TERSE_OK) {
         ts_shapes_clear(&r.shapes);
         return status;

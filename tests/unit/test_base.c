@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "common/base/cpu.h"
 #include "common/base/executor.h"
 #include "common/base/mem.h"
+#include "common/base/name_set.h"
 #include "common/base/random.h"
 #include "tests/unit/unit.h"
 
@@ -110,6 +112,24 @@ START_TEST(the_inline_executor_runs_work_then_done) {
 }
 END_TEST
 
+START_TEST(name_sets_find_repetitions_in_long_lists) {
+    enum { NAMES = 100000 }; /* seconds, were it quadratic */
+    char (*names)[12] = calloc(NAMES, sizeof *names);
+    ts_name_set set = {0};
+    bool added = false;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(names[i], sizeof names[i], "tensor%d", i);
+            ck_assert_ok(ts_name_set_add(&set, names[i], &added));
+            ck_assert(added == (round == 0));
+        }
+    ck_assert_uint_eq(set.count, NAMES);
+    ts_name_set_clear(&set);
+    ck_assert_uint_eq(set.count, 0);
+    free(names);
+}
+END_TEST
+
 TCase *test_base(void);
 TCase *test_base(void) {
     TCase *tests = tcase_create("base");
@@ -120,6 +140,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, memory_checks_overflow_and_fails_on_demand);
     tcase_add_test(tests, buffers_count_their_references);
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
+    tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
     tcase_add_test(tests, the_inline_executor_runs_work_then_done);
     return tests;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/bytes.h"
@@ -111,6 +113,38 @@ START_TEST(a_failed_write_leaves_the_old_file_and_nothing_beside_it) {
 }
 END_TEST
 
+/* As root, a rename over /dev/full would put a plain file in its place. */
+START_TEST(devices_and_links_are_never_replaced) {
+    char link[128];
+    struct stat info;
+    ts_error error = {""};
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDWR | O_NONBLOCK);
+    ck_assert_int_ge(reader, 0);
+    ck_assert_ok(ts_safetensors_write(path, tensors, 3, NULL, &error));
+    ck_assert(lstat(path, &info) == 0 && S_ISFIFO(info.st_mode));
+    uint8_t length[8];
+    ck_assert_int_eq(read(reader, length, sizeof length), 8);
+    close(reader);
+
+    snprintf(link, sizeof link, "%s/link", folder);
+    ck_assert_int_eq(symlink("/dev/full", link), 0);
+    ck_assert_status(ts_safetensors_write(link, tensors, 3, NULL, &error), TERSE_EIO);
+    ck_assert_ptr_nonnull(strstr(error.text, strerror(ENOSPC)));
+    ck_assert(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+    ck_assert(stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode));
+
+    ck_assert_int_eq(unlink(link) | unlink(path), 0);
+    ck_assert_int_eq(symlink(path, link), 0);
+    FILE *target = fopen(path, "w");
+    ck_assert_ptr_nonnull(target);
+    fclose(target);
+    ck_assert_ok(ts_safetensors_write(link, tensors, 3, NULL, &error)); /* the target is replaced */
+    ck_assert(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+    ck_assert(lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 36);
+}
+END_TEST
+
 START_TEST(names_that_the_format_cannot_hold_are_refused) {
     ts_error error;
     const ts_safetensor twice[] = {tensors[1], tensors[1]}, reserved = {"__metadata__", NULL, 0, scalar};
@@ -164,6 +198,7 @@ TCase *test_safetensors(void) {
     tcase_add_test(tests, files_hold_header_and_bytes_as_the_format_says);
     tcase_add_test(tests, files_that_cannot_be_written_are_named_with_the_reason);
     tcase_add_test(tests, a_failed_write_leaves_the_old_file_and_nothing_beside_it);
+    tcase_add_test(tests, devices_and_links_are_never_replaced);
     tcase_add_test(tests, names_that_the_format_cannot_hold_are_refused);
     tcase_add_test(tests, summaries_hold_exactly_the_promised_keys);
     return tests;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/name_set.h"
 #include "worker/models/model_list.h"
 
 typedef struct {
@@ -62,15 +63,20 @@ terse_status ts_model_check_shapes(const terse_model_tensor *tensors, size_t cou
                                    ts_error *error) {
     size_t sum = 0, elems = 0;
     if (count == 0 || !tensors) return ts_error_set(error, TERSE_EINVAL, "the model has no tensors");
-    for (size_t t = 0; t < count; t++) {
-        TS_TRY(check_tensor(&tensors[t], t, &elems, error));
-        for (size_t other = 0; other < t; other++)
-            if (strcmp(tensors[other].name, tensors[t].name) == 0)
-                return ts_error_set(error, TERSE_EINVAL, "the model names two tensors %s", tensors[t].name);
-        if (!ts_mem_add(sum, elems, &sum)) return ts_error_set(error, TERSE_ELIMIT, "the model is larger than memory");
+    ts_name_set names = {0};
+    terse_status status = TERSE_OK;
+    for (size_t t = 0; t < count && status == TERSE_OK; t++) {
+        bool added = true;
+        status = check_tensor(&tensors[t], t, &elems, error);
+        if (status == TERSE_OK && ts_name_set_add(&names, tensors[t].name, &added) != TERSE_OK)
+            status = ts_error_set(error, TERSE_ENOMEM, "out of memory");
+        if (!added) status = ts_error_set(error, TERSE_EINVAL, "the model names two tensors %s", tensors[t].name);
+        if (status == TERSE_OK && !ts_mem_add(sum, elems, &sum))
+            status = ts_error_set(error, TERSE_ELIMIT, "the model is larger than memory");
     }
-    *parameters = sum;
-    return TERSE_OK;
+    ts_name_set_clear(&names);
+    if (status == TERSE_OK) *parameters = sum;
+    return status;
 }
 
 terse_status ts_model_check_tensors(const terse_model_tensor *tensors, size_t count, size_t *parameters,

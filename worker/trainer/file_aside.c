@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -15,16 +18,40 @@ static terse_status failed(const ts_file_aside *file, ts_error *error) {
     return ts_error_set(error, TERSE_EIO, "%s cannot be written: %s", file->path, strerror(errno));
 }
 
+/* Where a file is written that is renamed later, and to what. */
+static terse_status choose_names(ts_file_aside *file) {
+    char *target = realpath(file->path, NULL); /* NULL: there is nothing yet */
+    file->place = ts_mem_strdup(target ? target : file->path);
+    free(target);
+    size_t room = file->place ? strlen(file->place) + sizeof SUFFIX : 0;
+    file->aside = room ? ts_mem_calloc(room, 1) : NULL;
+    TS_REQUIRE(file->aside, TERSE_ENOMEM);
+    snprintf(file->aside, room, "%s" SUFFIX, file->place);
+    return TERSE_OK;
+}
+
+static void free_names(ts_file_aside *file) {
+    ts_mem_free(file->place);
+    ts_mem_free(file->aside);
+    file->place = file->aside = NULL;
+}
+
+/* Something that a rename would destroy. A folder is left to fail. */
+static bool is_special(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *error) {
     ts_file_aside file = {.path = path, .fd = -1};
-    size_t room = strlen(path) + sizeof SUFFIX;
-    file.aside = ts_mem_calloc(room, 1);
-    TS_REQUIRE(file.aside, TERSE_ENOMEM);
-    snprintf(file.aside, room, "%s" SUFFIX, path);
-    file.fd = open(file.aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file.fd < 0) {
-        terse_status status = failed(&file, error);
-        ts_mem_free(file.aside);
+    terse_status status = is_special(path) ? TERSE_OK : choose_names(&file);
+    if (status == TERSE_OK) {
+        int flags = O_WRONLY | O_CLOEXEC | (file.aside ? O_CREAT | O_TRUNC : 0);
+        file.fd = open(file.aside ? file.aside : path, flags, 0666);
+        if (file.fd < 0) status = failed(&file, error);
+    }
+    if (status != TERSE_OK) {
+        free_names(&file);
         return status;
     }
     *out = file;
@@ -57,15 +84,14 @@ static void sync_folder(const char *path) {
 }
 
 terse_status ts_file_aside_finish(ts_file_aside *file, terse_status status, ts_error *error) {
-    if (status == TERSE_OK && fsync(file->fd) != 0 && errno != EINVAL) status = failed(file, error);
+    if (status == TERSE_OK && fsync(file->fd) != 0 && errno != EINVAL && errno != EROFS) status = failed(file, error);
     if (close(file->fd) != 0 && status == TERSE_OK) status = failed(file, error);
-    if (status == TERSE_OK && rename(file->aside, file->path) != 0) status = failed(file, error);
-    if (status == TERSE_OK)
-        sync_folder(file->path);
-    else
+    if (file->aside && status == TERSE_OK && rename(file->aside, file->place) != 0) status = failed(file, error);
+    if (file->aside && status == TERSE_OK)
+        sync_folder(file->place);
+    else if (file->aside)
         unlink(file->aside);
-    ts_mem_free(file->aside);
-    file->aside = NULL;
+    free_names(file);
     file->fd = -1;
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that appear whole or not at all: written beside their place, brought to
- * the disk, then renamed.
+ * the disk, then renamed. Behind a symbolic link its target is replaced, not the
+ * link; a device or pipe (/dev/stdout) is written to, never replaced.
  */
 #ifndef TS_TRAINER_FILE_ASIDE_H
 #define TS_TRAINER_FILE_ASIDE_H
@@ -12,7 +13,8 @@
 
 typedef struct {
     const char *path; /* [borrow] */
-    char *aside;      /* [own] where it is written */
+    char *place;      /* [own] what the new file replaces; NULL: written to directly */
+    char *aside;      /* [own] where it is written; NULL as place */
     int fd;
 } ts_file_aside;
 
