@@ -132,11 +132,14 @@ MPI_ENV := $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_R
 CONFIG  := configs/fashion-mnist.yaml
 SERVERS := 2
 WORKERS := 4
+# Overrides for both sides, as SET="training.epochs=2 training.seed=3", and more words for the workers.
+SET     :=
 ARGS    := --summary $(BUILD)/summary.json
+SETS     = $(foreach s,$(SET),--set '$(s)')
 
 run: deps ## the main job: Fashion-MNIST, 2 servers, 4 workers, compressed both ways
 	@$(MAKE) --no-print-directory -s all
-	$(MPI_ENV) mpirun --tune configs/openmpi.conf -n $(SERVERS) $(BUILD)/terse-server $(CONFIG) : -n $(WORKERS) $(BUILD)/terse-worker $(CONFIG) $(ARGS)
+	$(MPI_ENV) mpirun --tune configs/openmpi.conf -n $(SERVERS) $(BUILD)/terse-server $(CONFIG) $(SETS) : -n $(WORKERS) $(BUILD)/terse-worker $(CONFIG) $(SETS) $(ARGS)
 
 test: deps ## all tests: layers, unit, fuzz corpus, system over mpirun (minutes)
 	@$(MAKE) --no-print-directory -s test-built
