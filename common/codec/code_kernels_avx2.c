@@ -161,13 +161,16 @@ INLINE __m256 log_of_one_plus(__m256 x) {
     return _mm256_add_ps(y, _mm256_mul_ps(exponent, set(0.693359375f)));
 }
 
-void ts_log_codes_avx2(float inverse, float most, const float *x, size_t n, uint8_t *codes) {
+void ts_log_codes_avx2(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        __m256 y = _mm256_mul_ps(log_of_one_plus(magnitude(load(x + i))), set(inverse));
-        store_bytes(codes + i, _mm256_cvtps_epi32(_mm256_min_ps(y, set(most))));
+        __m256 v = load(x + i), y = _mm256_mul_ps(log_of_one_plus(magnitude(v)), set(inverse));
+        __m256i level = _mm256_cvtps_epi32(_mm256_min_ps(y, set(most))), minus = _mm256_srai_epi32(bits_of(v), 31);
+        store_bytes(codes + i, _mm256_sub_epi32(_mm256_xor_si256(level, minus), minus));
+        __m256 back = _mm256_i32gather_ps(values, level, 4);
+        store(x + i, _mm256_sub_ps(v, _mm256_xor_ps(back, _mm256_and_ps(v, set(-0.0f)))));
     }
-    ts_log_codes_scalar(inverse, most, x + i, n - i, codes + i);
+    ts_log_codes_scalar(inverse, most, values, x + i, n - i, codes + i);
 }
 
 void ts_int_values_avx2(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
@@ -207,8 +210,8 @@ void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size
     ts_natural_values_scalar(exponents + i, signs + i, n - i, x + i);
 }
 
-/* Eight codes of B bits are B bytes: one parallel extract or deposit. */
-void ts_pack_avx2(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
+/* Eight codes of B bits are B bytes: one parallel extract or deposit. `bits` is a constant wherever this is inlined. */
+INLINE void pack_fixed(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
     const uint64_t mask = ((1u << bits) - 1) * 0x0101010101010101u;
     size_t i = 0;
     for (; i + 8 <= n; i += 8, out += bits) {
@@ -217,10 +220,10 @@ void ts_pack_avx2(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
         uint64_t packed = _pext_u64(eight, mask);
         memcpy(out, &packed, bits);
     }
-    ts_pack_scalar(bits, codes + i, n - i, out);
+    if (i < n) ts_pack_scalar(bits, codes + i, n - i, out);
 }
 
-void ts_unpack_avx2(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
+INLINE void unpack_fixed(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
     const uint64_t mask = ((1u << bits) - 1) * 0x0101010101010101u;
     size_t i = 0;
     for (; i + 8 <= n; i += 8, in += bits) {
@@ -229,5 +232,31 @@ void ts_unpack_avx2(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) 
         uint64_t eight = _pdep_u64(packed, mask);
         memcpy(codes + i, &eight, sizeof eight);
     }
-    ts_unpack_scalar(bits, in, n - i, codes + i);
+    if (i < n) ts_unpack_scalar(bits, in, n - i, codes + i);
+}
+
+void ts_pack_avx2(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
+    switch (bits) {
+    case 1: pack_fixed(1, codes, n, out); break;
+    case 2: pack_fixed(2, codes, n, out); break;
+    case 3: pack_fixed(3, codes, n, out); break;
+    case 4: pack_fixed(4, codes, n, out); break;
+    case 5: pack_fixed(5, codes, n, out); break;
+    case 6: pack_fixed(6, codes, n, out); break;
+    case 7: pack_fixed(7, codes, n, out); break;
+    default: memcpy(out, codes, n); break;
+    }
+}
+
+void ts_unpack_avx2(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes) {
+    switch (bits) {
+    case 1: unpack_fixed(1, in, n, codes); break;
+    case 2: unpack_fixed(2, in, n, codes); break;
+    case 3: unpack_fixed(3, in, n, codes); break;
+    case 4: unpack_fixed(4, in, n, codes); break;
+    case 5: unpack_fixed(5, in, n, codes); break;
+    case 6: unpack_fixed(6, in, n, codes); break;
+    case 7: unpack_fixed(7, in, n, codes); break;
+    default: memcpy(codes, in, n); break;
+    }
 }

@@ -116,11 +116,13 @@ static inline float log_of_one_plus(float x) {
     return m + y + lost + exponent * 0.693359375f;
 }
 
-void ts_log_codes_scalar(float inverse, float most, const float *x, size_t n, uint8_t *codes) {
+void ts_log_codes_scalar(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes) {
     for (size_t i = 0; i < n; i++) {
         float y = log_of_one_plus(magnitude(x[i])) * inverse;
-        y = y > most ? most : y;
-        codes[i] = (uint8_t)(int32_t)ts_round(y);
+        int32_t level = (int32_t)ts_round(y > most ? most : y);
+        bool negative = ts_float_bits(x[i]) >> 31;
+        codes[i] = (uint8_t)(negative ? -level : level);
+        x[i] = x[i] - (negative ? -values[level] : values[level]);
     }
 }
 

@@ -109,8 +109,8 @@ typedef struct ts_kernels {
     void (*stochastic_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *codes);
     /* Exponents of stochastic rounding to powers of two, and signs. */
     void (*natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs);
-    /* q = round(log(1 + |x|) · inverse), at most `most`; magnitudes, signs from sign bits of x. */
-    void (*log_codes)(float inverse, float most, const float *x, size_t n, uint8_t *codes);
+    /* q = min(round(log(1 + |x|) · inverse), most) with the sign of x; decoded is values[|q|] with that sign. */
+    void (*log_codes)(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes);
     void (*int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x);
     void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x);
     void (*sign_values)(float scale, const uint8_t *codes, size_t n, float *x);

@@ -22,7 +22,7 @@
     void ts_sign_codes_##level(float scale, float *x, size_t n, uint8_t *codes); \
     void ts_stochastic_codes_##level(const ts_stochastic *how, float *x, size_t n, uint8_t *codes); \
     void ts_natural_codes_##level(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs); \
-    void ts_log_codes_##level(float inverse, float most, const float *x, size_t n, uint8_t *codes); \
+    void ts_log_codes_##level(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes); \
     void ts_int_values_##level(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x); \
     void ts_linear_values_##level(float low, float step, const uint8_t *codes, size_t n, float *x); \
     void ts_sign_values_##level(float scale, const uint8_t *codes, size_t n, float *x); \

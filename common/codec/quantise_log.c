@@ -17,9 +17,11 @@ static size_t log_bytes(const ts_stage_args *args, size_t n) { return ts_codes_b
 
 /* e^y - 1 for 0 <= y < 90: y = k·log 2 + r, the series of e^r - 1, and k put into the exponent. */
 static double exp_minus_one(double y) {
+    static const double factor[] = {1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                                    1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0};
     int k = (int)(y * 1.4426950408889634 + 0.5);
     double r = (y - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10, sum = 0;
-    for (int term = 16; term >= 1; term--) sum = (1 + sum) * r / term;
+    for (size_t i = 0; i < sizeof factor / sizeof factor[0]; i++) sum = (sum + factor[i]) * r;
     union { uint64_t bits; double value; } power = {.bits = (uint64_t)(1023 + k) << 52};
     return k == 0 ? sum : sum * power.value + (power.value - 1);
 }
@@ -69,12 +71,7 @@ static void log_encode(const ts_quantise_block *block, const float *scales, floa
     make_table(block->args, scales[0], &t);
     for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * bits) {
         size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        block->kernels->log_codes(inverse, (float)levels_of(block->args), x + at, run, codes);
-        for (size_t i = 0; i < run; i++) {
-            uint8_t negative = (uint8_t)(ts_float_bits(x[at + i]) >> 31), mask = (uint8_t)((1u << bits) - 1);
-            codes[i] = (uint8_t)((codes[i] ^ -negative) + negative) & mask;
-            x[at + i] = x[at + i] - t.value[codes[i]];
-        }
+        block->kernels->log_codes(inverse, (float)levels_of(block->args), t.value, x + at, run, codes);
         block->kernels->pack(bits, codes, run, out);
     }
 }

@@ -3,6 +3,7 @@
  * natural: stochastic rounding to powers of two, 9 bits a value: a run of exponents, then a run of signs. Its relative
  * variance of 1/8 makes it a contraction as it is, so error feedback needs no damping.
  */
+#include "common/base/bytes.h"
 #include "common/codec/quantise_codes.h"
 #include "common/codec/stage_list.h"
 
@@ -28,9 +29,15 @@ static void natural_encode(const ts_quantise_block *block, const float *scales, 
 }
 
 static bool natural_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
-    uint8_t seen = 0;
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t seen = 0;
+    size_t i = 0;
     (void)scales;
-    for (size_t i = 0; i < n; i++) seen |= in[i] == NO_EXPONENT;
+    for (; i + 8 <= n; i += 8) { /* the test for a zero byte in the complement */
+        uint64_t v = ts_load_u64(in + i);
+        seen |= (~v - ones) & v & (ones << 7);
+    }
+    for (; i < n; i++) seen |= in[i] == NO_EXPONENT;
     return seen == 0 && ts_codes_valid(block, 1, in + n, n, -1, false);
 }
 
