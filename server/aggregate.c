@@ -41,6 +41,16 @@ void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants) {
     else ts_touched_scale(sum->value, factor, sum->touched, n);
 }
 
+void ts_sum_estimate(ts_sum *sum, float *estimate, size_t n, uint32_t workers) {
+    const ts_kernels *kernels = ts_slice_kernels();
+    if (n == 0) return;
+    if (sum->dense) kernels->add(estimate, sum->value, n);
+    else ts_touched_add(estimate, sum->value, sum->touched, n);
+    memcpy(sum->value, estimate, n * sizeof *estimate);
+    sum->dense = true;
+    kernels->scale(sum->value, 1.0f / (float)workers, n);
+}
+
 static terse_status add_one(ts_sum *sum, ts_scratch *scratch, const ts_codec_spec *spec, uint32_t part, uint64_t step,
                             const ts_contribution *from) {
     if (!ts_pipeline_is_sparse(spec->pipeline)) {

@@ -42,6 +42,12 @@ void ts_sum_clear(ts_sum *sum, size_t n);
 void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants);
 
 /*
+ * EF21: adds the sum to that of all workers' estimates and becomes their mean. estimate: n. A worker that has left
+ * stays in it with its last estimate, so `workers` are all there ever were.
+ */
+void ts_sum_estimate(ts_sum *sum, float *estimate, size_t n, uint32_t workers);
+
+/*
  * Adds the packets of one slice to a cleared sum.
  * contributions: in ascending worker order. culprit: [out] the worker whose packet failed, on failure.
  * Returns: TERSE_OK; TERSE_ECORRUPT, TERSE_ENOMEM (the sum is cleared again).

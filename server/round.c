@@ -72,7 +72,8 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first,
                                        entry->count, &entry->culprit);
     if (status != TERSE_OK) return status;
-    ts_sum_average(&item->sum, slice->n, entry->count);
+    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
+    else ts_sum_average(&item->sum, slice->n, entry->count);
     ts_optimizer_input input = {
         .n = slice->n,
         .params = slice->params,

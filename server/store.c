@@ -13,6 +13,7 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) ts_mem_free(slice->state[s]);
     ts_mem_free(slice->params);
     ts_mem_free(slice->reference);
+    ts_mem_free(slice->estimate);
     ts_encoder_destroy(slice->encoder);
     for (uint32_t w = 0; slice->push_states && w < workers; w++) ts_decode_state_destroy(slice->push_states[w]);
     ts_mem_free(slice->push_states);
@@ -62,6 +63,10 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     for (unsigned s = 0; s < states; s++) {
         slice->state[s] = ts_mem_aligned(place->n, sizeof(float));
         TS_REQUIRE(slice->state[s], TERSE_ENOMEM);
+    }
+    if (ts_config_estimates(config)) {
+        slice->estimate = ts_mem_aligned(place->n, sizeof(float));
+        TS_REQUIRE(slice->estimate, TERSE_ENOMEM);
     }
     if (slice->kind == TS_DOWNLINK_REPLACE) return TERSE_OK;
     uint32_t entries = config->servers.history > 0 ? config->servers.history : 1;

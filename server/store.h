@@ -57,6 +57,7 @@ typedef struct {
     float *params;          /* [own] n */
     float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
     float *state[TS_OPTIMIZER_STATES];
+    float *estimate;        /* [own] n; the sum of all workers' estimates with EF21, else NULL */
     ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
     ts_codec_spec pull;
     ts_slot *slots;         /* [own] one a worker */

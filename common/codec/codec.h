@@ -84,6 +84,7 @@ typedef struct {
     bool masking;          /* zero the velocity at selected elements */
     const float *params;   /* [borrow] n; NULL without weight decay */
     float weight_decay;
+    float decay;           /* in (0, 1): residual[i] *= decay before anything else, when there is a gradient; 0 keeps it */
     uint64_t step;
     bool unbiased;         /* no error feedback follows: stochastic stages then keep the expectation (undamped, value / p) */
     double ratio;          /* > 0 replaces the selector's ratio this step (warm-up); 0 keeps it */
@@ -94,6 +95,7 @@ typedef struct {
     size_t selected;          /* values that will be sent (n without a selector) */
     size_t nonfinite_count;
     size_t nonfinite_first;   /* index of the first, when count > 0 */
+    double let_go;            /* sum of what the residual lost by decay, with its sign */
 } ts_encode_report;
 
 /*

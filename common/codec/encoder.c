@@ -119,6 +119,17 @@ static void begin_dense(ts_encoder *e, ts_scratch *scratch, const ts_kernels *ke
     e->selected = n;
 }
 
+/* The residual times beta; returns the sum of what it loses, in four lanes. */
+static double decay_residual(float *residual, size_t n, float beta) {
+    double lost[4] = {0};
+    for (size_t i = 0; i < n; i++) {
+        float before = residual[i];
+        residual[i] = ts_flush(beta * before);
+        lost[i % 4] += (double)before - (double)residual[i];
+    }
+    return (lost[0] + lost[2]) + (lost[1] + lost[3]);
+}
+
 /* The tensor's largest selected value, for one scale a tensor. */
 static float selected_max(const ts_encoder *e, const ts_kernels *kernels, const ts_candidates *c) {
     if (e->spec.pipeline->select->sends_indices) {
@@ -167,6 +178,10 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
     e->key = ts_random_key(spec->seed, input->step, spec->tensor, spec->worker,
                            PURPOSE_VALUES + (uint64_t)spec->direction);
     e->selected = 0;
+    double let_go = 0;
+    if (input->gradient && input->decay > 0 && input->decay < 1) {
+        let_go = decay_residual(input->residual, spec->n, input->decay);
+    }
     size_t left_out = 0, left_out_first = 0;
     if (spec->n > 0) {
         bool low_rank = e->transform.view.stage != NULL, dense = !spec->pipeline->select && !low_rank;
@@ -191,6 +206,7 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
     bool refused = e->sweep.bad_count > 0 && e->sweep.policy != TS_NONFINITE_ZERO;
     if (report) {
         report->selected = refused ? 0 : e->selected;
+        report->let_go = let_go;
         report->nonfinite_count = e->sweep.bad_count + left_out;
         report->nonfinite_first = e->sweep.bad_count ? e->sweep.bad_first : left_out_first;
     }

@@ -18,6 +18,8 @@
 #include "common/contract/contract.h"
 
 typedef enum { TS_OPTIMIZER_NONE, TS_OPTIMIZER_SGD } ts_optimizer_name; /* append */
+typedef enum { TS_FEEDBACK_CLASSIC, TS_FEEDBACK_DECAYED, TS_FEEDBACK_EF21 } ts_feedback_variant;
+typedef enum { TS_RESIDUAL_FP32, TS_RESIDUAL_BF16 } ts_residual_format;
 typedef enum { TS_SCHEDULE_CONSTANT, TS_SCHEDULE_STEP, TS_SCHEDULE_COSINE } ts_schedule_name;
 
 /* First match wins: every condition that is given must hold. */
@@ -77,6 +79,9 @@ typedef struct {
     } optimizer;
     struct {
         bool enabled;
+        ts_feedback_variant variant;
+        double beta;                /* decayed: what the residual is multiplied by before a gradient is added */
+        ts_residual_format residual;
         double momentum_correction; /* 0: off */
         bool masking;
         double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */
@@ -130,6 +135,10 @@ bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push)
 
 /* Canonical text of hyper-parameters, for the contract. text: [out] of `capacity` bytes. */
 void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity);
+/* Whether workers push differences to an estimate that the servers keep, too (EF21). */
+static inline bool ts_config_estimates(const ts_config *config) {
+    return config->error_feedback.enabled && config->error_feedback.variant == TS_FEEDBACK_EF21;
+}
 void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity);
 
 /* Learning rate at a version. Warm-up gives lr * (step + 1) / warmup_steps, so that no step is lost.

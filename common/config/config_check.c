@@ -54,6 +54,37 @@ static terse_status check_optimizer(const ts_config_source *source, const ts_con
     return TERSE_OK;
 }
 
+static terse_status check_feedback(const ts_config_source *source, const ts_config *config) {
+    bool ef21 = config->error_feedback.variant == TS_FEEDBACK_EF21;
+    if (config->error_feedback.variant != TS_FEEDBACK_CLASSIC && !config->error_feedback.enabled) {
+        return ts_config_refuse(source, "error_feedback.variant", "needs error_feedback.enabled true; allowed here: classic");
+    }
+    if (ts_config_given(source, "error_feedback.beta") && config->error_feedback.variant != TS_FEEDBACK_DECAYED) {
+        return ts_config_refuse(source, "error_feedback.beta", "only with error_feedback.variant decayed");
+    }
+    if (!ef21) return TERSE_OK;
+    bool stateful = ts_pipeline_is_stateful(&config->push.parsed);
+    for (unsigned i = 0; i < config->push.rules_count; i++) {
+        stateful = stateful || ts_pipeline_is_stateful(&config->push.rules[i].parsed);
+    }
+    if (stateful) {
+        return ts_config_refuse(source, "error_feedback.variant", "ef21 sends differences already; allowed with a push "
+                                "pipeline that begins with delta: classic, decayed");
+    }
+    if (config->error_feedback.momentum_correction > 0) {
+        return ts_config_refuse(source, "error_feedback.momentum_correction",
+                                "variant ef21 keeps an estimate and no sum that momentum could enter; allowed here: 0");
+    }
+    if (config->error_feedback.nonfinite == TS_NONFINITE_SKIP) {
+        return ts_config_refuse(source, "error_feedback.nonfinite",
+                                "with variant ef21 a gradient left out would read as zero; allowed here: error, zero");
+    }
+    if (config->error_feedback.residual != TS_RESIDUAL_FP32) {
+        return ts_config_refuse(source, "error_feedback.residual", "variant ef21 stores an estimate; allowed here: fp32");
+    }
+    return TERSE_OK;
+}
+
 static terse_status check_limits(const ts_config_source *source, const ts_config *config) {
     uint64_t need = config->servers.slice_elems * ELEMENT_BYTES + FRAME_HEAD_BYTES;
     if (config->limits.frame_bytes >= need) return TERSE_OK;
@@ -156,6 +187,7 @@ static terse_status check_training(const ts_config_source *source, const ts_conf
 terse_status ts_config_check(const ts_config_source *source, const ts_config *config) {
     TS_TRY(check_consistency(source, config));
     TS_TRY(check_optimizer(source, config));
+    TS_TRY(check_feedback(source, config));
     TS_TRY(check_limits(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));

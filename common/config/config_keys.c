@@ -15,6 +15,9 @@ static const cyaml_strval_t mode_names[] = {{"bsp", TS_MODE_BSP}, {"ssp", TS_MOD
 static const cyaml_strval_t optimizer_names[] = {{"sgd", TS_OPTIMIZER_SGD}, {"none", TS_OPTIMIZER_NONE}};
 static const cyaml_strval_t schedule_names[] = {
     {"constant", TS_SCHEDULE_CONSTANT}, {"step", TS_SCHEDULE_STEP}, {"cosine", TS_SCHEDULE_COSINE}};
+static const cyaml_strval_t variant_names[] = {
+    {"classic", TS_FEEDBACK_CLASSIC}, {"decayed", TS_FEEDBACK_DECAYED}, {"ef21", TS_FEEDBACK_EF21}};
+static const cyaml_strval_t residual_names[] = {{"fp32", TS_RESIDUAL_FP32}, {"bf16", TS_RESIDUAL_BF16}};
 static const cyaml_strval_t nonfinite_names[] = {
     {"error", TS_NONFINITE_ERROR}, {"skip", TS_NONFINITE_SKIP}, {"zero", TS_NONFINITE_ZERO}};
 static const cyaml_strval_t level_names[] = {
@@ -97,6 +100,13 @@ const ts_config_key ts_config_keys[] = {
     {"error_feedback.enabled", TS_KEY_BOOL, AT(error_feedback.enabled), "true",
      .doc = "Keep what was not sent, with the rounding of what was, and add it to the next gradient. `false` loses "
             "it and switches momentum correction off too."},
+    {"error_feedback.variant", TS_KEY_ENUM, AT(error_feedback.variant), "classic", NAMES(variant_names),
+     .doc = "`classic` keeps what was not sent; `decayed` keeps `error_feedback.beta` of it from step to step; `ef21` "
+            "sends the compressed difference to an estimate of the gradient, and the servers use the estimates' mean."},
+    {"error_feedback.beta", TS_KEY_F64, AT(error_feedback.beta), "0.9", .low_real = 0, .low_open = true, .high_real = 1,
+     .doc = "With variant `decayed`: what the residual is multiplied by in every step."},
+    {"error_feedback.residual", TS_KEY_ENUM, AT(error_feedback.residual), "fp32", NAMES(residual_names),
+     .doc = "How the residual is stored between steps; `bf16` halves its memory and loses its rounding."},
     {"error_feedback.momentum_correction", TS_KEY_F64, AT(error_feedback.momentum_correction), "0", .low_real = 0,
      .high_real = 1, .high_open = true,
      .doc = "Momentum at the worker, before the selection, for sparsely pushed tensors; the servers then run plain "

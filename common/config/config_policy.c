@@ -70,6 +70,15 @@ void ts_config_feedback_text(const ts_config *config, char *text, size_t capacit
              config->error_feedback.masking ? "true" : "false", spell(config->error_feedback.clip_norm, clip),
              nonfinite[config->error_feedback.nonfinite], (unsigned long long)config->error_feedback.warmup.steps,
              spell(config->error_feedback.warmup.from, from));
+    /* Only what differs from the classic variant, so that its digest stays what it was. */
+    size_t at = strlen(text);
+    char beta[32];
+    if (config->error_feedback.variant == TS_FEEDBACK_EF21) (void)snprintf(text + at, capacity - at, " variant=ef21");
+    if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) {
+        (void)snprintf(text + at, capacity - at, " variant=decayed beta=%s", spell(config->error_feedback.beta, beta));
+    }
+    at += strlen(text + at);
+    if (config->error_feedback.residual == TS_RESIDUAL_BF16) (void)snprintf(text + at, capacity - at, " residual=bf16");
 }
 
 double ts_config_lr(const ts_config *config, uint64_t step, uint64_t total_steps) {

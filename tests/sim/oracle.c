@@ -22,6 +22,7 @@ typedef struct {
     ts_cluster_result *result;
     ts_encoder *up[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
     float velocity[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512];
+    float estimate[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512], estimates[TS_CLUSTER_TENSORS][512]; /* EF21 */
     ts_encoder *down[MAX_SLICES];
     ts_decode_state *state[TS_CLUSTER_WORKERS][MAX_SLICES]; /* of what was pushed */
     float reference[TS_CLUSTER_TENSORS][512];
@@ -68,6 +69,16 @@ static terse_status make_encoders(oracle *o) {
     return TERSE_OK;
 }
 
+/* As a worker that stores its residual as bfloat16 will find it: to nearest, ties to even. */
+static void round_brief(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits = (bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u;
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+}
+
 /* What one worker says of one tensor at a step, added to the sum. */
 static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
     const ts_tensor *tensor = &o->contract->tensors[t];
@@ -76,7 +87,10 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
         o->gradient[i] = ts_cluster_gradient(t, i, o->result->replica[w][t][i], w, step);
     }
     if (!o->config->error_feedback.enabled) memset(residual, 0, tensor->n * sizeof(float));
+    bool estimates = ts_config_estimates(o->config), decays = o->config->error_feedback.variant == TS_FEEDBACK_DECAYED;
+    for (size_t i = 0; estimates && i < tensor->n; i++) residual[i] = -o->estimate[w][t][i];
     ts_encode_input input = {.gradient = o->gradient,
+                             .decay = decays ? (float)o->config->error_feedback.beta : 0,
                              .gradient_scale = 1,
                              .residual = residual,
                              .velocity = tensor->worker_momentum ? o->velocity[w][t] : NULL,
@@ -96,8 +110,13 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
     for (uint32_t s = 0; s < slices; s++) {
         TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
                              o->sum[t] + ts_codec_slice_first(&spec, s)));
+        if (estimates) {
+            TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
+                                 o->estimate[w][t] + ts_codec_slice_first(&spec, s)));
+        }
         at += len[s];
     }
+    if (o->config->error_feedback.residual == TS_RESIDUAL_BF16) round_brief(residual, tensor->n);
     return TERSE_OK;
 }
 
@@ -107,6 +126,10 @@ static void optimize(oracle *o, uint32_t t, uint64_t step, uint32_t participants
     float share = 1.0f / (float)participants;
     for (size_t i = 0; i < tensor->n; i++) {
         float mean = o->sum[t][i] * share;
+        if (ts_config_estimates(o->config)) {
+            o->estimates[t][i] += o->sum[t][i];
+            mean = o->estimates[t][i] * (1.0f / (float)o->spec->network.workers);
+        }
         if (!tensor->worker_momentum && m > 0) {
             float v = m * o->momentum[t][i] + mean;
             mean = o->momentum[t][i] = fabsf(v) < FLT_MIN ? 0.0f : v;

@@ -288,6 +288,11 @@ START_TEST(texts_for_the_contract_name_every_hyper_parameter) {
     ts_config_feedback_text(c, text, sizeof text);
     ck_assert_str_eq(text, "enabled=true momentum_correction=0 masking=true clip_norm=0 nonfinite=error warmup_steps=0 "
                            "warmup_from=0.25");
+    const char *decayed[] = {"error_feedback.variant=decayed", "error_feedback.beta=0.5", "error_feedback.residual=bf16"};
+    ts_config *d = must_load("{}", decayed, 3);
+    ts_config_feedback_text(d, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "warmup_from=0.25 variant=decayed beta=0.5 residual=bf16"));
+    ts_config_free(d);
     char small[8];
     ts_config_optimizer_text(c, small, sizeof small);
     ck_assert_str_eq(small, "name=sg");

@@ -105,6 +105,19 @@ START_TEST(delta_clusters_give_the_reference_bits) {
 }
 END_TEST
 
+START_TEST(clusters_with_other_feedback_give_the_reference_bits) {
+    const char *ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0"};
+    const char *ef21_dense[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0",
+                                "push.default=powersgd:1 | fp16"};
+    const char *decayed[] = {"error_feedback.variant=decayed", "error_feedback.beta=0.75"};
+    const char *brief[] = {"error_feedback.residual=bf16"};
+    run_seeds(6000, 40, ef21, 2);
+    run_seeds(6100, 20, ef21_dense, 3);
+    run_seeds(6200, 40, decayed, 2);
+    run_seeds(6300, 40, brief, 1);
+}
+END_TEST
+
 START_TEST(clusters_without_feedback_give_the_reference_bits) {
     const char *overrides[] = {"error_feedback.enabled=false"};
     run_seeds(3000, 40, overrides, 1);
@@ -160,6 +173,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, randomk_and_fp16_clusters_give_the_reference_bits);
     tcase_add_test(tests, low_rank_clusters_give_the_reference_bits);
     tcase_add_test(tests, delta_clusters_give_the_reference_bits);
+    tcase_add_test(tests, clusters_with_other_feedback_give_the_reference_bits);
     tcase_add_test(tests, clusters_without_feedback_give_the_reference_bits);
     tcase_add_test(tests, server_count_does_not_change_a_bit);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);

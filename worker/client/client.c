@@ -75,6 +75,7 @@ void ts_client_destroy(ts_client *client) {
     ts_mem_free(client->reduce.values);
     ts_outbox_destroy(&client->outbox);
     ts_scratch_destroy(client->scratch);
+    ts_mem_free(client->expanded);
     ts_contract_destroy(client->contract);
     if (client->transport->handler.context == client) client->transport->handler = (ts_transport_handler){0};
     ts_mem_free(client);
@@ -193,7 +194,11 @@ uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor) {
 }
 
 const float *ts_client_residual(const ts_client *client, uint32_t tensor) {
-    return tensor < client->contract->tensor_count ? client->tensors[tensor].memory.residual : NULL;
+    if (tensor >= client->contract->tensor_count) return NULL;
+    const ts_feedback *memory = &client->tensors[tensor].memory;
+    if (!memory->brief) return memory->residual;
+    ts_feedback_read_brief(memory, client->expanded);
+    return client->expanded;
 }
 
 const char *ts_client_server_name(const ts_client *client, const ts_client_server *server) {

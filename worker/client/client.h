@@ -98,7 +98,10 @@ void ts_client_waiting(const ts_client *client, char *text, size_t capacity);
 uint64_t ts_client_step(const ts_client *client);
 /* The number of the tensor's next push, also the version its param holds. */
 uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor);
-/* For audits and tests: the residual of a tensor, n elements; NULL before start. */
+/*
+ * For audits and tests: the residual of a tensor, n elements; NULL before start. Stored as bfloat16 it is valid until
+ * the next call or push.
+ */
 const float *ts_client_residual(const ts_client *client, uint32_t tensor);
 const ts_contract *ts_client_contract(const ts_client *client);
 
@@ -107,6 +110,7 @@ typedef struct {
     uint64_t push_payload_bytes;     /* packets of pushed gradients, without frames and repetitions */
     uint64_t encode_us, decode_us;
     uint64_t nonfinite;              /* elements kept out so far */
+    double let_go;                   /* sum of what residuals lost by decay and by rounding to bfloat16 */
     uint64_t nonfinite_gradients;    /* gradients of one tensor and step with such elements */
     uint64_t retransmits;            /* frames sent again */
     uint64_t dropped_frames;         /* corrupt, foreign or unexpected */

@@ -30,15 +30,21 @@ static terse_status index_slices(ts_client *client) {
 }
 
 static terse_status make_tensors(ts_client *client) {
+    size_t largest = 0;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
         const ts_tensor *declared = &client->contract->tensors[t];
         ts_client_tensor *tensor = &client->tensors[t];
         ts_codec_spec spec = ts_contract_push_spec(client->contract, t, client->worker);
         TS_TRY(ts_encoder_create(&spec, &tensor->encoder));
-        TS_TRY(ts_feedback_create(&ts_feedback_heap, declared->name, declared->n, declared->worker_momentum,
-                                  &tensor->memory));
+        ts_feedback_needs needs = {.velocity = declared->worker_momentum,
+                                   .estimate = ts_config_estimates(client->config),
+                                   .brief = client->config->error_feedback.residual == TS_RESIDUAL_BF16};
+        TS_TRY(ts_feedback_create(&ts_feedback_heap, declared->name, declared->n, &needs, &tensor->memory));
+        if (needs.brief && declared->n > largest) largest = declared->n;
     }
-    return TERSE_OK;
+    if (largest == 0) return TERSE_OK;
+    client->expanded = ts_mem_aligned(largest, sizeof *client->expanded);
+    return client->expanded ? TERSE_OK : TERSE_ENOMEM;
 }
 
 terse_status ts_client_start(ts_client *client) {

@@ -112,6 +112,7 @@ struct ts_client {
     uint32_t deferred_tensors;
     bool sets_parameters;     /* worker 0, on servers that have none yet */
     ts_scratch *scratch;
+    float *expanded; /* the residual in hand, when residuals are stored as bfloat16: room for the largest */
     uint32_t bad_packets;
     uint64_t done_steps;
     struct {

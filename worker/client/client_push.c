@@ -23,16 +23,19 @@ static terse_status check_push(ts_client *client, uint32_t t) {
     return TERSE_OK;
 }
 
-/* What the servers refused goes back to where it came from. */
-static terse_status take_back(ts_client *client, uint32_t t) {
+/* What the servers refused goes back to where it came from: the residual, or with EF21 out of the estimate. */
+static terse_status take_back(ts_client *client, uint32_t t, float *residuals) {
     const ts_tensor *declared = &client->contract->tensors[t];
     if (!client->config->error_feedback.enabled) return TERSE_OK;
     for (uint32_t i = 0; i < declared->slices; i++) {
         ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
         if (slot->state != TS_SLOT_REFUSED) continue;
-        float *residual = client->tensors[t].memory.residual + client->contract->slices[declared->first_slice + i].first;
+        const ts_slice *slice = &client->contract->slices[declared->first_slice + i];
+        float *residual = residuals + slice->first, *estimate = client->tensors[t].memory.estimate;
+        if (estimate) memset(residual, 0, slice->n * sizeof *residual);
         TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len,
                                     residual));
+        for (size_t j = 0; estimate && j < slice->n; j++) estimate[slice->first + j] -= residual[j];
         slot->state = TS_SLOT_FREE;
     }
     return TERSE_OK;
@@ -73,15 +76,16 @@ static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len)
 }
 
 /* Begins the step's encoding: everything that happens to the tensor as a whole. Without the lock. */
-static terse_status begin_encode(ts_client *client, uint32_t t, const float *gradient, float scale,
+static terse_status begin_encode(ts_client *client, uint32_t t, const float *gradient, float scale, float *residual,
                                  ts_encode_report *report) {
     const ts_config *config = client->config;
     const ts_tensor *declared = &client->contract->tensors[t];
     ts_client_tensor *tensor = &client->tensors[t];
-    if (!config->error_feedback.enabled) memset(tensor->memory.residual, 0, declared->n * sizeof(float));
+    if (!config->error_feedback.enabled) memset(residual, 0, declared->n * sizeof(float));
+    if (tensor->memory.estimate) ts_feedback_start_difference(&tensor->memory);
     ts_encode_input input = {.gradient = gradient,
                              .gradient_scale = scale,
-                             .residual = tensor->memory.residual,
+                             .residual = residual,
                              .velocity = tensor->memory.velocity,
                              .momentum = (float)config->error_feedback.momentum_correction,
                              .nesterov = config->optimizer.nesterov,
@@ -89,6 +93,7 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
                              .step = tensor->step,
                              .ratio = ts_config_warmup_ratio(config, &declared->push, tensor->step),
                              .nonfinite = config->error_feedback.nonfinite};
+    if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) input.decay = (float)config->error_feedback.beta;
     if (declared->worker_momentum && config->optimizer.weight_decay > 0) {
         input.params = tensor->param;
         input.weight_decay = (float)config->optimizer.weight_decay;
@@ -114,6 +119,18 @@ static terse_status encode_slices(ts_client *client, uint32_t t) {
     return TERSE_OK;
 }
 
+/* EF21: the estimate takes over what was encoded, as the servers will. Without the lock; packets stay until the next step. */
+static terse_status follow_estimate(ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    ts_codec_spec spec = ts_contract_push_spec(client->contract, t, client->worker);
+    for (uint32_t i = 0; i < declared->slices; i++) {
+        const ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
+        float *estimate = client->tensors[t].memory.estimate + client->contract->slices[declared->first_slice + i].first;
+        TS_TRY(ts_decode_add(client->scratch, &spec, NULL, i, client->tensors[t].step, slot->bytes, slot->len, estimate));
+    }
+    return TERSE_OK;
+}
+
 /* Counts what was kept out, and says so the first, second, fourth, eighth … time: it may happen in every step. */
 static void note_nonfinite(ts_client *client, uint32_t t, const ts_encode_report *report) {
     const ts_config *config = client->config;
@@ -129,10 +146,13 @@ static void note_nonfinite(ts_client *client, uint32_t t, const ts_encode_report
 static terse_status encode(ts_client *client, uint32_t t, const float *gradient, float scale) {
     uint64_t step = client->tensors[t].step;
     ts_encode_report report = {0};
+    ts_feedback *memory = &client->tensors[t].memory;
+    float *residual = memory->brief ? client->expanded : memory->residual;
     uint64_t began = ts_client_now(client);
-    terse_status status = take_back(client, t);
+    if (memory->brief) ts_feedback_read_brief(memory, residual);
+    terse_status status = take_back(client, t, residual);
     ts_client_let_go(client);
-    if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, &report);
+    if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, residual, &report);
     ts_client_take_back(client);
     if (report.nonfinite_count) note_nonfinite(client, t, &report);
     if (status == TERSE_ENONFINITE)
@@ -140,6 +160,11 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
                               "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
                               ts_client_tensor_name(client, t), report.nonfinite_count, report.nonfinite_first, step);
     if (status == TERSE_OK) status = encode_slices(client, t);
+    ts_client_let_go(client);
+    if (status == TERSE_OK && memory->estimate) status = follow_estimate(client, t);
+    client->counters.let_go += report.let_go;
+    if (memory->brief) client->counters.let_go += ts_feedback_write_brief(memory, residual);
+    ts_client_take_back(client);
     client->counters.encode_us += ts_client_now(client) - began;
     if (status != TERSE_OK)
         return ts_client_fail(client, status, "encoding %s in step %" PRIu64 ": %s", ts_client_tensor_name(client, t), step,

@@ -26,14 +26,27 @@ extern ts_feedback_memory ts_feedback_heap;
 typedef struct {
     ts_feedback_memory *memory;
     size_t n;
-    float *residual; /* n */
+    float *residual; /* n; NULL when it is stored as `brief` */
+    uint8_t *brief;  /* n bfloat16 */
     float *velocity; /* n, or NULL without momentum correction */
+    float *estimate; /* n; of EF21: the gradient as the servers believe it; the residual is then what it lacks */
 } ts_feedback;
 
+typedef struct {
+    bool velocity, estimate, brief; /* what there is besides, or instead of, the residual */
+} ts_feedback_needs;
+
 /* out: zeroed before. Returns TERSE_OK or TERSE_ENOMEM. */
-terse_status ts_feedback_create(ts_feedback_memory *memory, const char *tensor, size_t n, bool velocity, ts_feedback *out)
-    TERSE_NODISCARD;
+terse_status ts_feedback_create(ts_feedback_memory *memory, const char *tensor, size_t n, const ts_feedback_needs *needs,
+                                ts_feedback *out) TERSE_NODISCARD;
 void ts_feedback_destroy(ts_feedback *feedback); /* a zeroed one is fine */
+
+/* EF21 (Richtárik, Sokolov and Fatkhullin 2021): residual = -estimate, to which the encoder adds the gradient. */
+void ts_feedback_start_difference(ts_feedback *feedback);
+/* A residual that is stored as bfloat16: into out[n]. */
+void ts_feedback_read_brief(const ts_feedback *feedback, float *out);
+/* And back; x: scratch afterwards. Returns the sum of what rounding lost, with its sign. */
+double ts_feedback_write_brief(ts_feedback *feedback, float *x);
 
 /*
  * What the gradients of a step are scaled by so that their global norm is at most limit / sqrt(workers)

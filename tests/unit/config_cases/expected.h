@@ -89,6 +89,16 @@
       ":3: pull.default: \"delta:4 | int8\": a pull sends differences already") \
     X("delta_pull_rule.yaml",\
       ":4: pull.rules[0]: delta:4 | int8: a pull sends differences already") \
+    X("ef21_momentum.yaml",\
+      ":2: error_feedback.momentum_correction: \"0.9\": variant ef21 keeps an estimate") \
+    X("ef21_skip.yaml",\
+      ":2: error_feedback.nonfinite: \"skip\": with variant ef21") \
+    X("ef21_delta.yaml",\
+      ":3: error_feedback.variant: \"ef21\": ef21 sends differences already") \
+    X("beta_alone.yaml",\
+      ":2: error_feedback.beta: \"0.5\": only with error_feedback.variant decayed") \
+    X("variant_disabled.yaml",\
+      ":2: error_feedback.variant: \"decayed\": needs error_feedback.enabled true") \
     X("replicas.yaml",\
       ":2: servers.replicas: \"1\": not in this version; allowed: 0") \
     X("ssp.yaml",\
