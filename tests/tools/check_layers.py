@@ -25,7 +25,7 @@ ALLOWED = {
     "worker": {"common/base"},
     "worker/client": {"worker", "common/base", "common/codec", "common/wire", "common/net", "common/contract",
                       "common/config", "common/metrics"},
-    "worker/models": {"worker", "worker/data", "common/base"},
+    "worker/models": {"worker", "worker/data", "common/base", "common/config"},
     "worker/data": {"common/base"},
     "worker/trainer": {"worker", "worker/models", "worker/data", "common/base", "common/config"},
     "worker/examples": {"worker"},

@@ -212,6 +212,29 @@ START_TEST(shapes_are_read_with_comments_scalars_and_extents) {
 }
 END_TEST
 
+START_TEST(faults_of_shapes_are_named_by_line) {
+    const struct {
+        const char *text, *words;
+    } bad[] = {{"a -1\n", ":1: a: extent \"-1\""},
+               {"a 3\nb 3x\n", ":2: b: extent \"3x\""},
+               {"a 65536 65536\n", ":1: a: extent \"65536\""},
+               {"a 1 1 1 1 1 1 1 1 1\n", ":1: a: more than 8 extents"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char path[] = "/tmp/terse-shapes-XXXXXX";
+        ts_shapes shapes;
+        ts_error error;
+        int fd = mkstemp(path);
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(write(fd, bad[i].text, strlen(bad[i].text)), (ssize_t)strlen(bad[i].text));
+        close(fd);
+        terse_status status = ts_shapes_read(path, 10, &shapes, &error);
+        unlink(path);
+        ck_assert_status(status, TERSE_ECONFIG);
+        ck_assert_msg(strstr(error.text, bad[i].words) && strstr(error.text, path), "%s", error.text);
+    }
+}
+END_TEST
+
 START_TEST(the_first_rule_that_matches_counts) {
     ts_config *c = must_load("push:\n  default: topk:0.001 | int8\n  rules:\n"
                              "    - {match: \"*.bias\", pipeline: int8}\n"
@@ -454,6 +477,7 @@ TCase *test_config(void) {
     tcase_add_test(t, bad_overrides_are_named);
     tcase_add_test(t, paths_of_a_file_count_from_its_folder);
     tcase_add_test(t, shapes_are_read_with_comments_scalars_and_extents);
+    tcase_add_test(t, faults_of_shapes_are_named_by_line);
     tcase_add_test(t, the_first_rule_that_matches_counts);
     tcase_add_test(t, momentum_is_the_workers_only_for_sparse_pushes_with_sgd);
     tcase_add_test(t, learning_rates_follow_their_schedules);

@@ -13,7 +13,6 @@
 #include "worker/models/model_list.h"
 #include "worker/models/model_registry.h"
 #include "worker/models/network.h"
-#include "worker/models/shapes.h"
 
 #define DATA_DIR "/usr/share/datasets/fashion-mnist"
 #define BATCH 6
@@ -289,35 +288,6 @@ static const char *written(const char *text) {
     return path;
 }
 
-START_TEST(shapes_are_read_and_faults_are_named_by_line) {
-    ts_model_shapes shapes;
-    ts_error error;
-    const char *path = written("# a model\nconv1.weight 64 3 7 7  # first\n\nscale\nfc.bias 10");
-    ck_assert_ok(ts_model_shapes_read(path, &shapes, &error));
-    ck_assert_uint_eq(shapes.count, 3);
-    ck_assert_str_eq(shapes.tensors[0].name, "conv1.weight");
-    ck_assert_int_eq(shapes.tensors[0].ndim, 4);
-    ck_assert_int_eq(shapes.tensors[0].shape[3], 7);
-    ck_assert_int_eq(shapes.tensors[1].ndim, 0);
-    ts_model_shapes_free(&shapes);
-    unlink(path);
-    const struct {
-        const char *text, *words;
-    } bad[] = {{"a 3\nb 0\n", ":2: extent \"0\""},
-               {"a -1\n", ":1: extent \"-1\""},
-               {"a 3x\n", ":1: extent \"3x\""},
-               {"a 1 1 1 1 1 1 1 1 1\n", ":1: a has more"},
-               {"# nothing\n", "names no tensor"}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        path = written(bad[i].text);
-        ck_assert_status(ts_model_shapes_read(path, &shapes, &error), TERSE_ECONFIG);
-        ck_assert_msg(strstr(error.text, bad[i].words) && strstr(error.text, path), "%s", error.text);
-        unlink(path);
-    }
-    ck_assert_status(ts_model_shapes_read("/nowhere/shapes", &shapes, &error), TERSE_EIO);
-}
-END_TEST
-
 START_TEST(synthetic_gradients_are_seeded_long_tailed_and_change) {
     const char *path = written("a 100 300\nb 17\n");
     char message[512] = "";
@@ -412,7 +382,6 @@ TCase *test_models(void) {
     tcase_add_test(tests, cnn_learns);
     tcase_add_test(tests, shares_average_to_the_whole_batch);
     tcase_add_test(tests, a_model_without_its_data_says_why);
-    tcase_add_test(tests, shapes_are_read_and_faults_are_named_by_line);
     tcase_add_test(tests, synthetic_gradients_are_seeded_long_tailed_and_change);
     tcase_add_test(tests, models_are_found_by_name_and_checked);
     tcase_add_test(tests, files_that_are_no_plugins_are_refused);

@@ -12,10 +12,12 @@
 
 #include "common/base/mem.h"
 #include "common/base/random.h"
+#include "common/config/config_shapes.h"
 #include "worker/models/initial.h"
 #include "worker/models/model_list.h"
 #include "worker/models/model_registry.h"
-#include "worker/models/shapes.h"
+
+_Static_assert(TERSE_MODEL_DIMS >= TS_TENSOR_DIMS, "a list's shapes fit into a model's");
 
 #define TABLE_BITS 14
 #define TABLE_SIZE (1u << TABLE_BITS)
@@ -25,7 +27,8 @@
 #define SMALLEST_ROOM 4096   /* floats by which the pool is larger, at least */
 
 typedef struct {
-    ts_model_shapes shapes;
+    ts_shapes shapes;            /* [own] holds the tensors' names */
+    terse_model_tensor *tensors; /* [own] shapes.count */
     size_t parameters, room; /* elements; room: by how many floats gradients move */
     float *params, *pool;
     size_t *starts;          /* of each tensor in params and pool, multiples of a cache line */
@@ -52,7 +55,8 @@ static void synthetic_destroy(void *model) {
     ts_mem_free(self->params);
     ts_mem_free(self->pool);
     ts_mem_free(self->starts);
-    ts_model_shapes_free(&self->shapes);
+    ts_mem_free(self->tensors);
+    ts_shapes_clear(&self->shapes);
     ts_mem_free(self);
 }
 
@@ -60,23 +64,35 @@ static void synthetic_destroy(void *model) {
 static void point_gradients(synthetic *self, uint64_t step) {
     size_t shift = (size_t)(ts_mix64(self->key ^ step) % (self->room / LINE_FLOATS)) * LINE_FLOATS;
     for (size_t t = 0; t < self->shapes.count; t++)
-        self->shapes.tensors[t].gradient = self->pool + self->starts[t] + shift;
+        self->tensors[t].gradient = self->pool + self->starts[t] + shift;
+}
+
+static terse_status make_tensors(synthetic *self) {
+    self->tensors = ts_mem_calloc(self->shapes.count, sizeof *self->tensors);
+    TS_REQUIRE(self->tensors, TERSE_ENOMEM);
+    for (size_t t = 0; t < self->shapes.count; t++) {
+        const ts_shape *shape = &self->shapes.tensors[t];
+        self->tensors[t].name = shape->name;
+        self->tensors[t].ndim = (int)shape->ndim;
+        for (unsigned d = 0; d < shape->ndim; d++) self->tensors[t].shape[d] = shape->shape[d];
+    }
+    return TERSE_OK;
 }
 
 static terse_status lay_out(synthetic *self, ts_error *error) {
     size_t end = 0;
     self->starts = ts_mem_calloc(self->shapes.count, sizeof *self->starts);
     TS_REQUIRE(self->starts, TERSE_ENOMEM);
-    TS_TRY(ts_model_check_shapes(self->shapes.tensors, self->shapes.count, &self->parameters, error));
+    TS_TRY(ts_model_check_shapes(self->tensors, self->shapes.count, &self->parameters, error));
     for (size_t t = 0; t < self->shapes.count; t++) {
         self->starts[t] = end;
-        end += (ts_model_tensor_elems(&self->shapes.tensors[t]) + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
+        end += (ts_model_tensor_elems(&self->tensors[t]) + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
     }
     self->room = self->parameters / 8 > SMALLEST_ROOM ? self->parameters / 8 : SMALLEST_ROOM;
     self->params = ts_mem_aligned(end, sizeof(float));
     self->pool = ts_mem_aligned(end + self->room, sizeof(float));
     TS_REQUIRE(self->params && self->pool, TERSE_ENOMEM);
-    for (size_t t = 0; t < self->shapes.count; t++) self->shapes.tensors[t].param = self->params + self->starts[t];
+    for (size_t t = 0; t < self->shapes.count; t++) self->tensors[t].param = self->params + self->starts[t];
     return TERSE_OK;
 }
 
@@ -86,14 +102,16 @@ static void *synthetic_create(const terse_model_context *context, char *message,
     terse_status status = self ? TERSE_OK : TERSE_ENOMEM;
     if (status == TERSE_OK && !context->shapes)
         status = ts_error_set(&error, TERSE_ECONFIG, "training.shapes must name a file for the model synthetic");
-    if (status == TERSE_OK) status = ts_model_shapes_read(context->shapes, &self->shapes, &error);
+    /* limits.tensors was kept by the config already */
+    if (status == TERSE_OK) status = ts_shapes_read(context->shapes, UINT32_MAX, &self->shapes, &error);
+    if (status == TERSE_OK) status = make_tensors(self);
     if (status == TERSE_OK) status = lay_out(self, &error);
     if (status != TERSE_OK) {
         snprintf(message, message_bytes, "%s", error.text);
         synthetic_destroy(self);
         return NULL;
     }
-    const terse_model_tensor *last = &self->shapes.tensors[self->shapes.count - 1];
+    const terse_model_tensor *last = &self->tensors[self->shapes.count - 1];
     size_t end = self->starts[self->shapes.count - 1] + ts_model_tensor_elems(last);
     self->key = ts_random_key(context->seed, 0, 0, context->worker + 1, 0);
     fill(ts_initial_key(context->seed, "synthetic"), 0.01, self->params, end);
@@ -104,7 +122,7 @@ static void *synthetic_create(const terse_model_context *context, char *message,
 
 static size_t synthetic_tensors(void *model, const terse_model_tensor **tensors) {
     synthetic *self = model;
-    *tensors = self->shapes.tensors;
+    *tensors = self->tensors;
     return self->shapes.count;
 }
 
