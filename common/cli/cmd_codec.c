@@ -1,34 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* terse codec COMMAND: finds the command and runs it. */
+/* terse codec COMMAND: its commands, and what they share. */
 #include "common/cli/cmd_codec.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/cli/commands.h"
+#include "common/cli/subcommand.h"
 #include "common/config/config.h"
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-} commands[] = {
+static const ts_subcommand commands[] = {
     {"encode", ts_codec_encode_command, "encode a file of floats into a .tp file, with error feedback if wanted"},
     {"decode", ts_codec_decode_command, "decode a .tp file into a file of floats"},
     {"inspect", ts_codec_inspect_command, "say what a .tp file holds, as JSON"},
     {"list", ts_codec_list_command, "list all stages of pipelines, as JSON"},
 };
-#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
-static void print_help(FILE *out) {
-    fprintf(out,
-            "usage: terse codec COMMAND [ARGUMENTS]\n\n"
-            "Gradient compression on files: flat little-endian float32 in, .tp files out, and back.\n\ncommands:\n");
-    for (size_t i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\nterse codec COMMAND --help says more.\n"
-                 "Exit codes: 0 fine, 1 failed, 2 the command line or the pipeline is wrong.\n");
-}
+static const ts_subcommands codec = {
+    .program = "terse codec",
+    .about = "Gradient compression on files: flat little-endian float32 in, .tp files out, and back.\n\n",
+    .notes = "Exit codes: 0 fine, 1 failed, 2 the command line or the pipeline is wrong.\n",
+    .commands = commands,
+    .count = sizeof commands / sizeof commands[0],
+};
 
 int ts_codec_usage_error(const char *command, const char *what) {
     fprintf(stderr, "terse codec %s: %s; see terse codec %s --help\n", command, what, command);
@@ -49,22 +42,4 @@ terse_status ts_cli_number(const char *text, uint64_t low, uint64_t high, uint64
     return TERSE_OK;
 }
 
-int ts_cmd_codec(int argc, char **argv) {
-    if (argc < 2) {
-        print_help(stderr);
-        return TS_EXIT_CONFIG;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_help(stdout);
-        return TS_EXIT_OK;
-    }
-    if (strcmp(argv[1], "--version") == 0) {
-        printf("terse %s\n", TS_VERSION);
-        return TS_EXIT_OK;
-    }
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    }
-    fprintf(stderr, "terse codec: %s: no such command; there are: encode, decode, inspect, list\n", argv[1]);
-    return TS_EXIT_CONFIG;
-}
+int ts_cmd_codec(int argc, char **argv) { return ts_subcommand_run(&codec, argc, argv); }
