@@ -63,18 +63,18 @@ terse_status ts_model_check_shapes(const terse_model_tensor *tensors, size_t cou
                                    ts_error *error) {
     size_t sum = 0, elems = 0;
     if (count == 0 || !tensors) return ts_error_set(error, TERSE_EINVAL, "the model has no tensors");
-    ts_name_set names = {0};
+    ts_name_set seen = {0};
     terse_status status = TERSE_OK;
     for (size_t t = 0; t < count && status == TERSE_OK; t++) {
         bool added = true;
         status = check_tensor(&tensors[t], t, &elems, error);
-        if (status == TERSE_OK && ts_name_set_add(&names, tensors[t].name, &added) != TERSE_OK)
+        if (status == TERSE_OK && ts_name_set_add(&seen, tensors[t].name, &added) != TERSE_OK)
             status = ts_error_set(error, TERSE_ENOMEM, "out of memory");
-        if (!added) status = ts_error_set(error, TERSE_EINVAL, "the model names two tensors %s", tensors[t].name);
+        if (!added) status = ts_error_set(error, TERSE_EINVAL, "the model seen two tensors %s", tensors[t].name);
         if (status == TERSE_OK && !ts_mem_add(sum, elems, &sum))
             status = ts_error_set(error, TERSE_ELIMIT, "the model is larger than memory");
     }
-    ts_name_set_clear(&names);
+    ts_name_set_clear(&seen);
     if (status == TERSE_OK) *parameters = sum;
     return status;
 }
