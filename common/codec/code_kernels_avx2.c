@@ -92,13 +92,15 @@ void ts_sign_codes_avx2(float scale, float *x, size_t n, uint8_t *codes) {
 
 /* mixed_word() of the reference, for eight elements. */
 INLINE __m256i mixed_words(const ts_stochastic *how, size_t i) {
-    __m256i x = how->index ? _mm256_loadu_si256((const __m256i *)(const void *)(how->index + i))
-                           : _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i x = how->index
+                    ? _mm256_loadu_si256((const __m256i *)(const void *)(how->index + i))
+                    : _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     x = _mm256_add_epi32(x, _mm256_set1_epi32((int)(uint32_t)how->first));
     x = _mm256_xor_si256(x, _mm256_set1_epi32((int)(uint32_t)how->key));
     x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
     x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x7FEB352D));
-    x = _mm256_xor_si256(x, _mm256_xor_si256(_mm256_srli_epi32(x, 15), _mm256_set1_epi32((int)(uint32_t)(how->key >> 32))));
+    x = _mm256_xor_si256(
+        x, _mm256_xor_si256(_mm256_srli_epi32(x, 15), _mm256_set1_epi32((int)(uint32_t)(how->key >> 32))));
     x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846CA68Bu));
     return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
 }
@@ -151,7 +153,8 @@ INLINE __m256 log_of_one_plus(__m256 x) {
     __m256 lost = _mm256_div_ps(_mm256_sub_ps(x, _mm256_sub_ps(u, one)), u);
     lost = _mm256_andnot_ps(_mm256_cmp_ps(u, set(2.0f), _CMP_GT_OQ), lost);
     __m256i e = _mm256_srli_epi32(_mm256_sub_epi32(bits_of(u), _mm256_set1_epi32(0x3F3504F3)), 23);
-    __m256 m = _mm256_sub_ps(float_of(_mm256_sub_epi32(bits_of(u), _mm256_slli_epi32(e, 23))), one), z = _mm256_mul_ps(m, m);
+    __m256 m = _mm256_sub_ps(float_of(_mm256_sub_epi32(bits_of(u), _mm256_slli_epi32(e, 23))), one),
+           z = _mm256_mul_ps(m, m);
     __m256 p = set(7.0376836292e-2f), exponent = _mm256_cvtepi32_ps(e);
     for (int i = 0; i < 8; i++) p = _mm256_add_ps(_mm256_mul_ps(p, m), set(factor[i]));
     __m256 y = _mm256_mul_ps(_mm256_mul_ps(m, z), p);
@@ -204,7 +207,8 @@ void ts_sign_values_avx2(float scale, const uint8_t *codes, size_t n, float *x) 
 void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        __m256i e = _mm256_slli_epi32(load_bytes(exponents + i), 23), sign = _mm256_slli_epi32(load_bytes(signs + i), 31);
+        __m256i e = _mm256_slli_epi32(load_bytes(exponents + i), 23),
+                sign = _mm256_slli_epi32(load_bytes(signs + i), 31);
         store(x + i, float_of(_mm256_or_si256(e, sign)));
     }
     ts_natural_values_scalar(exponents + i, signs + i, n - i, x + i);

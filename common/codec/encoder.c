@@ -59,13 +59,15 @@ static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candida
         size_t room = p->select->capacity(&e->select_args, n);
         candidates->index = ts_scratch_reserve(scratch, TS_SLOT_INDEX, room * sizeof(uint32_t));
         candidates->bits = ts_scratch_reserve(scratch, TS_SLOT_BITS, room * sizeof(uint32_t));
-        candidates->order = ts_scratch_reserve(scratch, TS_SLOT_ORDER, (p->select->ranks ? room : 1) * sizeof(uint32_t));
+        candidates->order =
+            ts_scratch_reserve(scratch, TS_SLOT_ORDER, (p->select->ranks ? room : 1) * sizeof(uint32_t));
         candidates->capacity = room;
         size_t most = room < longest ? room : longest;
         void *slice = ts_scratch_reserve(scratch, TS_SLOT_SLICE_INDEX, most * sizeof(uint32_t));
         TS_REQUIRE(candidates->index && candidates->bits && candidates->order && slice, TERSE_ENOMEM);
         if (!p->select->sends_indices) {
-            TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (longest + 63) / 64 * sizeof(uint64_t)), TERSE_ENOMEM);
+            TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (longest + 63) / 64 * sizeof(uint64_t)),
+                       TERSE_ENOMEM);
         }
     }
     TS_TRY(ts_encoder_transform_reserve(&e->transform, &e->spec, scratch));
@@ -279,7 +281,8 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         values = (float *)ts_scratch_slot_data(scratch, TS_SLOT_BITS) + low;
         for (size_t i = 0; i < k; i++) relative[i] = index[i] - (uint32_t)slice->first;
     } else {
-        slice->pipeline->select->regenerate(slice->key, k, slice->n, ts_scratch_slot_data(scratch, TS_SLOT_BITMAP), relative);
+        slice->pipeline->select->regenerate(slice->key, k, slice->n, ts_scratch_slot_data(scratch, TS_SLOT_BITMAP),
+                                            relative);
         values = ts_scratch_slot_data(scratch, TS_SLOT_BITS);
         float gain = e->input.unbiased ? (float)((double)slice->n / (double)k) : 1.0f;
         for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]] * gain;
@@ -308,7 +311,8 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     if (sparse) {
         TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written));
     } else if (e->transform.sent) {
-        written = ts_encoder_delta_write(&e->transform, scratch, &s, slice, &e->sweep, e->input.step, e->max_abs, inner);
+        written =
+            ts_encoder_delta_write(&e->transform, scratch, &s, slice, &e->sweep, e->input.step, e->max_abs, inner);
     } else if (s.view.stage) {
         written = ts_encoder_transform_write(&e->transform, scratch, &s, e->input.residual, inner);
     } else {

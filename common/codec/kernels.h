@@ -76,7 +76,8 @@ typedef struct ts_kernels {
     uint32_t (*max_abs)(const float *x, size_t n);
     /* The smallest and largest value; n > 0, all finite, -0 counts as +0. */
     void (*min_max)(const float *x, size_t n, float *low, float *high);
-    /* Accumulates elements first ... end - 1 whose input is finite; overflow saturates. Returns bits of max |residual|. */
+    /* Accumulates elements first ... end - 1 whose input is finite; overflow saturates. Returns bits of max |residual|.
+     */
     uint32_t (*sweep)(ts_sweep *sweep, size_t first, size_t end);
     /*
      * Accumulates (when there is a gradient) and appends candidates, from `first` on until `end` or until less than
@@ -85,8 +86,9 @@ typedef struct ts_kernels {
      */
     size_t (*select)(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
     /*
-     * The same for elements [first, half) with candidates[0] and [half + first, 2 half) with candidates[1], side by side:
-     * memory serves two places at once faster than one. Returns where both stopped, counted from the start of the first.
+     * The same for elements [first, half) with candidates[0] and [half + first, 2 half) with candidates[1], side by
+     * side: memory serves two places at once faster than one. Returns where both stopped, counted from the start of the
+     * first.
      */
     size_t (*select_pair)(ts_sweep *sweep, size_t first, size_t half, ts_candidates candidates[2]);
     /* Quantisers, see the files of the stages; x: in values, out remainders. */
@@ -123,7 +125,8 @@ typedef struct ts_kernels {
 /* Kernels of that level, or of the next lower one that was built. Thread: any. */
 const ts_kernels *ts_kernels_get(ts_simd level);
 
-/* Element by element, every case: the reference that vector kernels call for tails and for values that are not finite. */
+/* Element by element, every case: the reference that vector kernels call for tails and for values that are not finite.
+ */
 uint32_t ts_sweep_scalar(ts_sweep *sweep, size_t first, size_t end);
 size_t ts_select_scalar(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
 

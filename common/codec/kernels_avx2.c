@@ -107,7 +107,8 @@ INLINE void append(ts_candidates *c, size_t i, const __m256i *hit, const float *
 }
 
 /* Takes in one group; false, with nothing changed, when the candidates' room is short. */
-INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below, sweep_kind kind) {
+INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below,
+                         sweep_kind kind) {
     swept x[4];
     __m256i a[4];
     for (size_t j = 0; j < 4; j++) {

@@ -79,7 +79,8 @@ INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kin
 }
 
 /* Takes in one group; false, with nothing changed, when the candidates' room is short. */
-INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m512i below, sweep_kind kind) {
+INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m512i below,
+                         sweep_kind kind) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     swept x[4];
     __m512i a[4];

@@ -28,7 +28,8 @@ size_t ts_packet_share(const ts_codec_spec *spec, uint32_t slice, size_t total) 
     return (size_t)((uint64_t)total * end / spec->n - (uint64_t)total * first / spec->n);
 }
 
-ts_packet_slice ts_packet_slice_of(const ts_codec_spec *spec, const ts_kernels *kernels, uint32_t slice, uint64_t step) {
+ts_packet_slice ts_packet_slice_of(const ts_codec_spec *spec, const ts_kernels *kernels, uint32_t slice,
+                                   uint64_t step) {
     const ts_pipeline *p = spec->pipeline;
     ts_packet_slice s = {.pipeline = p,
                          .format = ts_block_format_of(p, kernels, p->select != NULL),
@@ -36,7 +37,8 @@ ts_packet_slice ts_packet_slice_of(const ts_codec_spec *spec, const ts_kernels *
                          .n = ts_codec_slice_elems(spec, slice),
                          .first = ts_codec_slice_first(spec, slice)};
     s.format.block.first = spec->origin + s.first;
-    if (p->select && p->select->expected) s.share = ts_packet_share(spec, slice, p->select->expected(&p->select_args, spec->n));
+    if (p->select && p->select->expected)
+        s.share = ts_packet_share(spec, slice, p->select->expected(&p->select_args, spec->n));
     if (p->select && !p->select->sends_indices) {
         s.key = ts_random_key(spec->seed, step, spec->tensor, spec->origin + s.first,
                               PURPOSE_INDICES + (uint64_t)spec->direction);

@@ -59,8 +59,9 @@ TERSE_PRINTF(2, 3) static terse_status refuse(parser *p, const char *format, ...
  * number and its power of ten are exact doubles, so one division gives the nearest double in any locale.
  */
 static bool read_number(span s, double *value) {
-    static const double power[NUMBER_SCALE + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    static const double power[NUMBER_SCALE + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     uint64_t mantissa = 0;
     int digits = 0, exponent = 0, given = 0;
     bool point = false;
@@ -172,7 +173,8 @@ static terse_status read_args(parser *p, const ts_stage_info *info, span rest, b
     }
     if (args->count < info->min_args) {
         describe_range(info, args->count, range, sizeof range);
-        return REFUSE(p, "stage `%s` needs an argument: `%s` with %s", info->name, usage(info, form, sizeof form), range);
+        return REFUSE(p, "stage `%s` needs an argument: `%s` with %s", info->name, usage(info, form, sizeof form),
+                      range);
     }
     return TERSE_OK;
 }
@@ -217,7 +219,8 @@ static terse_status place(parser *p, const ts_stage_entry *entry, const ts_stage
     case TS_STAGE_INDEX: p->out.index = entry->stage.index; break;
     case TS_STAGE_BYTES:
         if (p->bytes_stages == TS_PIPELINE_BYTE_STAGES) {
-            return REFUSE(p, "byte pack `%s` is one too many; allowed are %d", entry->info->name, TS_PIPELINE_BYTE_STAGES);
+            return REFUSE(p, "byte pack `%s` is one too many; allowed are %d", entry->info->name,
+                          TS_PIPELINE_BYTE_STAGES);
         }
         p->out.bytes[p->bytes_stages] = entry->stage.bytes;
         p->out.bytes_args[p->bytes_stages++] = *args;
@@ -255,12 +258,12 @@ static terse_status complete(parser *p) {
     if (out->index && !out->select) {
         char list[LIST_CHARS];
         list_stages(TS_STAGE_SELECT, list, sizeof list);
-        return REFUSE(p, "index pack `%s` has no indices to pack without a selector before it (%s)", out->index->info.name,
-                      list);
+        return REFUSE(p, "index pack `%s` has no indices to pack without a selector before it (%s)",
+                      out->index->info.name, list);
     }
     if (out->index && !out->select->sends_indices) {
-        return REFUSE(p, "index pack `%s` has nothing to pack: `%s` sends no indices; leave it out", out->index->info.name,
-                      out->select->info.name);
+        return REFUSE(p, "index pack `%s` has nothing to pack: `%s` sends no indices; leave it out",
+                      out->index->info.name, out->select->info.name);
     }
     if (out->select && out->select->sends_indices && !out->index) out->index = &ts_index_best;
     if (out->transform && out->select) {

@@ -8,7 +8,9 @@ static float levels_of(const ts_stage_args *args) { return (float)((1u << bits_o
 
 static size_t linear_bytes(const ts_stage_args *args, size_t n) { return ts_codes_bytes(bits_of(args), n); }
 
-static float limited(float x) { return x > TS_SCALE_LIMIT ? TS_SCALE_LIMIT : x < -TS_SCALE_LIMIT ? -TS_SCALE_LIMIT : x; }
+static float limited(float x) {
+    return x > TS_SCALE_LIMIT ? TS_SCALE_LIMIT : x < -TS_SCALE_LIMIT ? -TS_SCALE_LIMIT : x;
+}
 
 static void linear_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
     float low, high;
@@ -35,7 +37,8 @@ static bool linear_valid(const ts_quantise_block *block, const float *scales, co
     return ts_codes_valid(block, bits_of(block->args), in, n, -1, scales[1] == 0.0f);
 }
 
-static void linear_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
+static void linear_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
+                          float *x) {
     block->kernels->linear_values(scales[0], scales[1], codes, n, x);
 }
 

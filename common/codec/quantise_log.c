@@ -17,8 +17,9 @@ static size_t log_bytes(const ts_stage_args *args, size_t n) { return ts_codes_b
 
 /* e^y - 1 for 0 <= y < 90: y = k·log 2 + r, the series of e^r - 1, and k put into the exponent. */
 static double exp_minus_one(double y) {
-    static const double factor[] = {1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
-                                    1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0};
+    static const double factor[] = {
+        1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+        1.0 / 5040,        1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0};
     int k = (int)(y * 1.4426950408889634 + 0.5);
     double r = (y - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10, sum = 0;
     for (size_t i = 0; i < sizeof factor / sizeof factor[0]; i++) sum = (sum + factor[i]) * r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ternary: -s, 0 or s, s the block's largest magnitude, an element not zero with probability |g| / s. With error feedback
- * what is sent is damped by 1 / (1 + w), w = s·sum|g| / sum g^2 - 1 being the relative variance of this very block.
+ * ternary: -s, 0 or s, s the block's largest magnitude, an element not zero with probability |g| / s. With error
+ * feedback what is sent is damped by 1 / (1 + w), w = s·sum|g| / sum g^2 - 1 being the relative variance of this very
+ * block.
  */
 #include "common/codec/quantise_codes.h"
 #include "common/codec/stage_list.h"
@@ -41,10 +42,12 @@ static void ternary_encode(const ts_quantise_block *block, const float *scales, 
 }
 
 static bool ternary_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
-    return ts_scale_valid(scales[0], 2 * TS_SCALE_LIMIT) && ts_codes_valid(block, BITS, in, n, NEVER, scales[0] == 0.0f);
+    return ts_scale_valid(scales[0], 2 * TS_SCALE_LIMIT) &&
+           ts_codes_valid(block, BITS, in, n, NEVER, scales[0] == 0.0f);
 }
 
-static void ternary_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
+static void ternary_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
+                           float *x) {
     block->kernels->int_values(scales[0], BITS, codes, n, x);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * magnitude:R: an element is kept with probability p_i = min(1, a |g_i|), a such that sum p_i = k. The factor is found by
- * leaving out the elements whose probability is cut to 1 and sharing the rest anew, until none is added (algorithm 3 of
- * the source); as |g| > 1 / a holds for less than k elements, only those are ever listed.
+ * magnitude:R: an element is kept with probability p_i = min(1, a |g_i|), a such that sum p_i = k. The factor is found
+ * by leaving out the elements whose probability is cut to 1 and sharing the rest anew, until none is added (algorithm 3
+ * of the source); as |g| > 1 / a holds for less than k elements, only those are ever listed.
  */
 #include <float.h>
 #include <math.h>

@@ -54,7 +54,8 @@ void ts_unit_encode(ts_unit_tensor *t, const float *gradient, uint64_t step, ter
         ck_assert_ptr_nonnull(t->packet[s]);
         t->packet[s][bound] = 0xA5;
         if (bound > 0) {
-            ck_assert_status(ts_encoder_slice(t->encoder, t->scratch, s, t->packet[s], bound - 1, &t->len[s]), TERSE_ENOSPACE);
+            ck_assert_status(ts_encoder_slice(t->encoder, t->scratch, s, t->packet[s], bound - 1, &t->len[s]),
+                             TERSE_ENOSPACE);
         }
         ck_assert_ok(ts_encoder_slice(t->encoder, t->scratch, s, t->packet[s], bound, &t->len[s]));
         ck_assert_uint_le(t->len[s], bound);

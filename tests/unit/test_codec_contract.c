@@ -47,7 +47,9 @@ static void fill(const arrays *a, unsigned kind, float *x, size_t n, uint64_t se
 static void spell(const ts_stage_info *info, bool whole_tensor, char *out, size_t capacity) {
     size_t at = (size_t)snprintf(out, capacity, "%s", info->name);
     for (unsigned i = 0; i < info->max_args; i++) {
-        double value = info->integral[i] ? fmax(info->low[i], fmin(4, info->high[i])) : info->high[i] <= 1 ? 0.05 : 0.01;
+        double value = info->integral[i]    ? fmax(info->low[i], fmin(4, info->high[i]))
+                       : info->high[i] <= 1 ? 0.05
+                                            : 0.01;
         at += (size_t)snprintf(out + at, capacity - at, ":%g", value);
     }
     if (whole_tensor) (void)snprintf(out + at, capacity - at, ":tensor");
@@ -75,8 +77,8 @@ static void check_conservation(const ts_unit_tensor *t, const arrays *a, const c
 
 /* The packets and residuals of `t` are those of the reference. */
 static void check_same(const ts_unit_tensor *t, const ts_unit_tensor *reference, const char *where) {
-    ck_assert_msg(memcmp(t->residual, reference->residual, t->spec.n * sizeof(float)) == 0, "%s: %s leaves another residual",
-                  where, ts_simd_name(ts_scratch_kernels(t->scratch)->level));
+    ck_assert_msg(memcmp(t->residual, reference->residual, t->spec.n * sizeof(float)) == 0,
+                  "%s: %s leaves another residual", where, ts_simd_name(ts_scratch_kernels(t->scratch)->level));
     for (uint32_t s = 0; s < t->slices; s++) {
         bool same = t->len[s] == reference->len[s] && memcmp(t->packet[s], reference->packet[s], t->len[s]) == 0;
         ck_assert_msg(same, "%s: slice %u differs from the reference at level %s", where, s,
@@ -87,7 +89,8 @@ static void check_same(const ts_unit_tensor *t, const ts_unit_tensor *reference,
 static void check_case(arrays *a, const char *pipeline, size_t n, unsigned kind) {
     char where[256];
     ts_unit_tensor reference;
-    (void)snprintf(where, sizeof where, "%s, n = %zu, %s", pipeline, n, kind == REAL ? "real gradient" : ts_unit_input_name(kind));
+    (void)snprintf(where, sizeof where, "%s, n = %zu, %s", pipeline, n,
+                   kind == REAL ? "real gradient" : ts_unit_input_name(kind));
     ts_unit_tensor_open(&reference, pipeline, n, SLICE, TS_SIMD_SCALAR);
     ts_unit_tensor other[3];
     size_t others = 0;
@@ -99,12 +102,14 @@ static void check_case(arrays *a, const char *pipeline, size_t n, unsigned kind)
         accumulate(reference.residual, a->g[step], a->before, n);
         ts_unit_encode(&reference, a->g[step], step, TERSE_OK);
         size_t sent = ts_unit_decode(&reference, a->decoded);
-        ck_assert_msg(sent == reference.report.selected, "%s: %zu sent, %zu reported", where, sent, reference.report.selected);
+        ck_assert_msg(sent == reference.report.selected, "%s: %zu sent, %zu reported", where, sent,
+                      reference.report.selected);
         check_conservation(&reference, a, where);
         for (size_t i = 0; i < n; i++) a->sum[i] = a->other[i] = (float)i * 0.25f - 1.0f;
         ts_unit_decode_add(&reference, a->sum);
         for (size_t i = 0; i < n; i++) a->other[i] += a->decoded[i];
-        ck_assert_msg(memcmp(a->sum, a->other, n * sizeof(float)) == 0, "%s: decode_add is not decode, then add", where);
+        ck_assert_msg(memcmp(a->sum, a->other, n * sizeof(float)) == 0, "%s: decode_add is not decode, then add",
+                      where);
         for (size_t o = 0; o < others; o++) {
             ts_unit_encode(&other[o], a->g[step], step, TERSE_OK);
             check_same(&other[o], &reference, where);
@@ -135,7 +140,8 @@ START_TEST(every_quantiser_keeps_the_contract_alone) {
     arrays a;
     arrays_open(&a);
     for (size_t q = 0; q < ts_registry_count(); q++) {
-        for (int whole = 0; whole <= (kind_is(q, TS_STAGE_QUANTISE) && ts_registry_entry(q)->info->allows_tensor); whole++) {
+        for (int whole = 0; whole <= (kind_is(q, TS_STAGE_QUANTISE) && ts_registry_entry(q)->info->allows_tensor);
+             whole++) {
             char text[64];
             if (!kind_is(q, TS_STAGE_QUANTISE)) continue;
             spell(ts_registry_entry(q)->info, whole, text, sizeof text);
@@ -207,7 +213,8 @@ static void bend_packets(const char *pipeline, size_t n, unsigned kind) {
             memset(sum, 0, sizeof sum);
             memcpy(untouched, sum, sizeof sum);
             terse_status status = ts_decode_add(t.scratch, &t.spec, NULL, s, 5, bent, len, sum);
-            ck_assert_msg(status == TERSE_OK || status == TERSE_ECORRUPT, "%s gave %s", pipeline, terse_status_name(status));
+            ck_assert_msg(status == TERSE_OK || status == TERSE_ECORRUPT, "%s gave %s", pipeline,
+                          terse_status_name(status));
             if (status != TERSE_OK) ck_assert_mem_eq(sum, untouched, sizeof sum);
             for (size_t i = 0; i < n; i++) {
                 if (!isfinite(sum[i])) ck_abort_msg("%s: a bent packet put in what is not finite", pipeline);
@@ -242,7 +249,8 @@ START_TEST(bent_packets_give_a_status) {
 END_TEST
 
 START_TEST(random_bytes_give_a_status) {
-    static const char *const pipelines[] = {"fp16", "int8", "topk:0.05 | int8", "topk:0.05 | fp32 | rice", "randomk:0.1 | fp16"};
+    static const char *const pipelines[] = {"fp16", "int8", "topk:0.05 | int8", "topk:0.05 | fp32 | rice",
+                                            "randomk:0.1 | fp16"};
     ts_random random = ts_random_start(9);
     uint8_t bytes[64];
     float sum[300] = {0};
@@ -254,7 +262,8 @@ START_TEST(random_bytes_give_a_status) {
             for (size_t i = 0; i < len; i++) bytes[i] = (uint8_t)ts_random_u32(&random);
             if (len > 0 && round % 2) bytes[0] &= 0x1F;
             terse_status status = ts_decode_add(t.scratch, &t.spec, NULL, (uint32_t)round % 2, 1, bytes, len, sum);
-            if (status != TERSE_OK && status != TERSE_ECORRUPT) ck_abort_msg("%s gave %s", pipelines[p], terse_status_name(status));
+            if (status != TERSE_OK && status != TERSE_ECORRUPT)
+                ck_abort_msg("%s gave %s", pipelines[p], terse_status_name(status));
         }
         ck_assert_status(ts_decode_add(t.scratch, &t.spec, NULL, 2, 1, bytes, 1, sum), TERSE_ECORRUPT);
         ck_assert_uint_lt(ts_scratch_bytes(t.scratch), 1u << 20);

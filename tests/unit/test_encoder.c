@@ -11,9 +11,19 @@
 #define N 70001u
 #define SLICE 20000u
 
-static const char *const pipelines[] = {"fp32", "int8", "linear:4", "qsgd:4", "natural", "int8:tensor", "topk:0.01 | int8 | rice", "randomk:0.05 | fp16",
-                                        "threshold:0.5 | int4", "adaptive:0.01", "blocktopk:0.01:1000 | sign",
-                                        "bernoulli:0.02", "magnitude:0.01 | bf16"};
+static const char *const pipelines[] = {"fp32",
+                                        "int8",
+                                        "linear:4",
+                                        "qsgd:4",
+                                        "natural",
+                                        "int8:tensor",
+                                        "topk:0.01 | int8 | rice",
+                                        "randomk:0.05 | fp16",
+                                        "threshold:0.5 | int4",
+                                        "adaptive:0.01",
+                                        "blocktopk:0.01:1000 | sign",
+                                        "bernoulli:0.02",
+                                        "magnitude:0.01 | bf16"};
 #define PIPELINES (sizeof pipelines / sizeof pipelines[0])
 
 typedef struct {
@@ -133,7 +143,8 @@ START_TEST(nonfinite_gradients_follow_the_policy) {
             for (size_t i = 0; i < N; i++) {
                 float entered = policy == TS_NONFINITE_SKIP ? 0.0f : clean[i];
                 double off = fabs((double)sent[i] + (double)t.residual[i] - (double)entered);
-                if (!(off <= 0x1p-23 * (fabs((double)entered) + fabs((double)sent[i])))) ck_abort_msg("%s, policy %d: element %zu", pipelines[p], policy, i);
+                if (!(off <= 0x1p-23 * (fabs((double)entered) + fabs((double)sent[i]))))
+                    ck_abort_msg("%s, policy %d: element %zu", pipelines[p], policy, i);
             }
             ts_unit_tensor_close(&t);
         }

@@ -48,7 +48,8 @@ static void check_topk(const char *name, const float *input, const float *got, c
     qsort(a, n, sizeof *a, by_magnitude);
     qsort(b, n, sizeof *b, by_magnitude);
     for (size_t i = 0; i < n; i++) {
-        if (fabsf(a[i]) != fabsf(b[i])) ck_abort_msg("%s: magnitude %zu is %g, not %g", name, i, fabs(a[i]), fabs(b[i]));
+        if (fabsf(a[i]) != fabsf(b[i]))
+            ck_abort_msg("%s: magnitude %zu is %g, not %g", name, i, fabs(a[i]), fabs(b[i]));
     }
     free(a);
     free(b);

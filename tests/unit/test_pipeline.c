@@ -26,7 +26,8 @@ START_TEST(pipelines_have_one_canonical_spelling) {
         ck_assert_str_eq(pipeline.text, cases[i].canonical);
         ck_assert_ok(ts_pipeline_parse(pipeline.text, &again, &error));
         ck_assert_str_eq(again.text, pipeline.text);
-        ck_assert(again.select == pipeline.select && again.quantise == pipeline.quantise && again.index == pipeline.index);
+        ck_assert(again.select == pipeline.select && again.quantise == pipeline.quantise &&
+                  again.index == pipeline.index);
         ck_assert(again.select_args.value[0] == pipeline.select_args.value[0]);
     }
 }
@@ -48,11 +49,13 @@ END_TEST
 
 /* Each refusal names the stage and what would be allowed. */
 START_TEST(nonsense_is_refused_with_a_sentence) {
-    static const struct { const char *text, *says[3]; } cases[] = {
+    static const struct { const char *text, *says[3];
+    } cases[] = {
         {"", {"empty", "dense"}},
         {"topk:0.1 |", {"missing"}},
         {"| int8", {"missing"}},
-        {"int8 | topk:0.1", {"`topk`", "cannot follow `int8`", "transform | select | quantise | index pack | byte packs"}},
+        {"int8 | topk:0.1",
+         {"`topk`", "cannot follow `int8`", "transform | select | quantise | index pack | byte packs"}},
         {"topk:0.1 | rice | int8", {"`int8`", "cannot follow `rice`"}},
         {"topk:0.1 | topk:0.2", {"both of kind select", "allowed is one"}},
         {"fp16 | int8", {"`fp16` and `int8`", "quantise"}},

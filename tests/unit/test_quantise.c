@@ -30,7 +30,8 @@ START_TEST(halves_are_what_ieee_says) {
         unsigned even = half & 1 ? half + 1 : half;
         if (ts_half_from_float(middle) != even) ck_abort_msg("the middle above half %04x is not rounded to even", half);
         bool negative = half & 0x8000;
-        if (ts_half_from_float(nextafterf(middle, negative ? -INFINITY : INFINITY)) != half + 1) ck_abort_msg("above %04x", half);
+        if (ts_half_from_float(nextafterf(middle, negative ? -INFINITY : INFINITY)) != half + 1)
+            ck_abort_msg("above %04x", half);
         if (ts_half_from_float(nextafterf(middle, 0)) != half) ck_abort_msg("below the middle above %04x", half);
     }
     ck_assert_uint_eq(ts_half_from_float(1e9f), 0x7BFF);
@@ -74,7 +75,8 @@ START_TEST(int8_errs_by_half_a_step) {
             for (size_t i = at; i < end; i++) most = fmaxf(most, fabsf(g[i]));
             double half = most / 127.0 / 2 * (1 + 1e-5);
             for (size_t i = at; i < end; i++) {
-                if (fabs((double)out[i] - (double)g[i]) > half) ck_abort_msg("element %zu errs by more than half a step", i);
+                if (fabs((double)out[i] - (double)g[i]) > half)
+                    ck_abort_msg("element %zu errs by more than half a step", i);
             }
         }
         ts_unit_tensor_close(&t);
@@ -113,7 +115,8 @@ START_TEST(small_sparse_blocks_have_short_scales) {
         float most = fmaxf(fabsf(x[0]), fabsf(x[1]));
         ck_assert_uint_eq(ts_block_write(&format, kept, 2, most, bytes), 4);
         float scale = ts_bits_float((uint32_t)ts_load_u16(bytes) << 15);
-        if (!(scale >= most / 127.0f && scale <= most / 127.0f * (1 + 0x1p-8f))) ck_abort_msg("scale %g for %g", (double)scale, (double)most);
+        if (!(scale >= most / 127.0f && scale <= most / 127.0f * (1 + 0x1p-8f)))
+            ck_abort_msg("scale %g for %g", (double)scale, (double)most);
         if (!ts_block_valid(&format, bytes, 2)) ck_abort_msg("own block refused");
         ts_block_decode(&format, bytes, 2, back);
         if (back[0] + kept[0] != x[0] || back[1] + kept[1] != x[1]) ck_abort_msg("sent + kept is not the value");
@@ -124,8 +127,9 @@ END_TEST
 START_TEST(single_values_travel_as_bfloat16) {
     ts_pipeline pipeline;
     ts_block_format format = format_of("int8", &pipeline, true);
-    static const struct { float in, out; } cases[] = {{1.0f, 1.0f}, {-3.0f, -3.0f}, {0.0f, 0.0f},
-                                                      {0x1.01p0f, 0x1.00p0f}, {0x1.03p0f, 0x1.04p0f}, {FLT_MAX, 0x1.FEp127f}};
+    static const struct { float in, out;
+    } cases[] = {{1.0f, 1.0f},           {-3.0f, -3.0f},         {0.0f, 0.0f},
+                 {0x1.01p0f, 0x1.00p0f}, {0x1.03p0f, 0x1.04p0f}, {FLT_MAX, 0x1.FEp127f}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float x = cases[i].in, back;
         uint8_t bytes[2];
@@ -214,7 +218,8 @@ START_TEST(stochastic_quantisers_are_unbiased) {
                 error += off * off / STEPS;
             }
         }
-        ck_assert_msg(error <= omega * squares * 1.1, "%s: variance %g, allowed %g", cases[c].pipeline, error / squares, omega);
+        ck_assert_msg(error <= omega * squares * 1.1, "%s: variance %g, allowed %g", cases[c].pipeline, error / squares,
+                      omega);
         double bias = 0;
         for (int i = 0; i < VALUES; i++) bias += (mean[i] - (double)g[i]) * (mean[i] - (double)g[i]);
         /* The mean of STEPS draws has 1 / STEPS of their variance; a bias would not shrink with it. */
@@ -247,7 +252,8 @@ START_TEST(error_feedback_keeps_every_residual_bounded) {
             if (step < STEPS / 2) at_half = fmax(at_half, norm);
             else at_end = fmax(at_end, norm);
         }
-        ck_assert_msg(at_end <= 1.5 * at_half + 1e-12, "%s: the residual grows from %g to %g", text, at_half / squares, at_end / squares);
+        ck_assert_msg(at_end <= 1.5 * at_half + 1e-12, "%s: the residual grows from %g to %g", text, at_half / squares,
+                      at_end / squares);
         ts_unit_tensor_close(&t);
     }
     free(g);

@@ -22,7 +22,8 @@ START_TEST(kth_largest_agrees_with_sorting) {
         size_t m = 1 + ts_random_below(&random, largest), k = 1 + ts_random_below(&random, (uint32_t)m);
         uint32_t mask = round % 3 ? TS_ABS_MASK : UINT32_MAX, values = round % 2 ? UINT32_MAX : 5;
         for (size_t i = 0; i < m; i++) sorted[i] = (v[i] = ts_random_u32(&random) % values) & mask;
-        if (round % 7 == 0) memcpy(v, sorted, m * sizeof *v), qsort(v, m, sizeof *v, downwards); /* an order that fools samples */
+        if (round % 7 == 0)
+            memcpy(v, sorted, m * sizeof *v), qsort(v, m, sizeof *v, downwards); /* an order that fools samples */
         qsort(sorted, m, sizeof *sorted, downwards);
         size_t greater = 0, above = 0;
         ck_assert_uint_eq(ts_kth_largest(v, m, k, mask, &greater), sorted[k - 1]);
@@ -122,7 +123,9 @@ START_TEST(ties_are_broken_without_a_bias) {
 END_TEST
 
 START_TEST(randomk_draws_distinct_indices_evenly) {
-    static const struct { size_t n, k; } cases[] = {{1, 1}, {64, 1}, {65, 64}, {1000, 10}, {1000, 700}, {1000, 1000}, {7, 0}};
+    static const struct {
+        size_t n, k;
+    } cases[] = {{1, 1}, {64, 1}, {65, 64}, {1000, 10}, {1000, 700}, {1000, 1000}, {7, 0}};
     uint64_t bitmap[16];
     uint32_t index[1000], hits[1000] = {0};
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
@@ -132,13 +135,15 @@ START_TEST(randomk_draws_distinct_indices_evenly) {
             index[0] = 0;
             ts_select_randomk.regenerate(key, k, n, bitmap, index);
             for (size_t i = 0; i < k; i++) {
-                if (index[i] >= n || (i > 0 && index[i] <= index[i - 1])) ck_abort_msg("indices are not ascending below n");
+                if (index[i] >= n || (i > 0 && index[i] <= index[i - 1]))
+                    ck_abort_msg("indices are not ascending below n");
                 hits[index[i]]++;
             }
         }
         double mean = 1000.0 * (double)k / (double)n, deviation = sqrt(mean * (1 - (double)k / (double)n));
         for (size_t i = 0; i < n; i++) {
-            if (fabs(hits[i] - mean) > 5 * deviation + 1e-9) ck_abort_msg("element %zu of %zu: %u hits, not %g", i, n, hits[i], mean);
+            if (fabs(hits[i] - mean) > 5 * deviation + 1e-9)
+                ck_abort_msg("element %zu of %zu: %u hits, not %g", i, n, hits[i], mean);
         }
     }
 }
@@ -224,7 +229,8 @@ START_TEST(adaptive_meets_its_ratio_on_real_gradients) {
             for (uint64_t step = 0; step < 4; step++) {
                 ts_unit_encode(&t, g, step, TERSE_OK);
                 double wanted = (double)ts_ratio_elems(strtod(ratios[r], NULL), n), got = (double)t.report.selected;
-                ck_assert_msg(fabs(got - wanted) <= 0.1 * wanted + 1, "%s, %s: %g instead of %g", files[f], text, got, wanted);
+                ck_assert_msg(fabs(got - wanted) <= 0.1 * wanted + 1, "%s, %s: %g instead of %g", files[f], text, got,
+                              wanted);
             }
             ts_unit_tensor_close(&t);
         }
@@ -259,7 +265,8 @@ START_TEST(drawing_selectors_keep_the_expectation) {
             bias += (mean[i] - (double)g[i]) * (mean[i] - (double)g[i]);
             spread += (squares[i] - mean[i] * mean[i]) / STEPS;
         }
-        ck_assert_msg(fabs(count - cases[c].count) < 0.02 * cases[c].count, "%s: %g values a step", cases[c].pipeline, count);
+        ck_assert_msg(fabs(count - cases[c].count) < 0.02 * cases[c].count, "%s: %g values a step", cases[c].pipeline,
+                      count);
         ck_assert_msg(bias < 2 * spread, "%s: bias %g, expected %g", cases[c].pipeline, bias, spread);
         ts_unit_tensor_close(&t);
     }
