@@ -3,11 +3,13 @@
  * Value blocks: the part of a packet that holds values. TS_BLOCK_ELEMS values at a time (another number when the
  * quantiser says so, all of the packet's when the pipeline has one scale a tensor), each block's scales in front.
  *
- *   scales   in dense packets, and for blocks of TS_SHORT_SCALE_ELEMS values or more: float32 each. In smaller blocks
- * of sparse packets: 16 bits, 8 of exponent and 8 of mantissa (the upper half of a float32 without its sign), rounded
- * up, so that the largest value still fits. Quantisers with `wide_scales` always have float32. values   what the
- * quantiser writes. alone    a quantiser with scales sends a sparse block of a single value as bfloat16 (sign, 8 bits
- * of exponent, 7 of mantissa, to nearest even) and nothing else.
+ *   scales   in dense packets, and for blocks of TS_SHORT_SCALE_ELEMS values or more: float32 each. In smaller
+ *            blocks of sparse packets: 16 bits, 8 of exponent and 8 of mantissa (the upper half of a float32 without
+ *            its sign), rounded up, so that the largest value still fits. Quantisers with `wide_scales` always have
+ *            float32.
+ *   values   what the quantiser writes.
+ *   alone    a quantiser with scales sends a sparse block of a single value as bfloat16 (sign, 8 bits of exponent, 7
+ *            of mantissa, to nearest even) and nothing else.
  */
 #ifndef TS_CODEC_BLOCK_H
 #define TS_CODEC_BLOCK_H
