@@ -57,6 +57,6 @@ void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const 
 }
 
 bool ts_link_quiet(const ts_server *server, uint32_t peer) {
-    uint64_t quarter = ts_server_deadline_us(server) / 4, pause = quarter < 1000000 ? quarter : 1000000;
-    return ts_server_now(server) - server->links[peer].last_sent_us >= pause;
+    uint64_t silent_us = ts_server_now(server) - server->links[peer].last_sent_us;
+    return silent_us >= ts_heartbeat_us(ts_server_deadline_us(server));
 }

@@ -31,7 +31,7 @@ void ts_reduce_free(ts_reduce *reduce) {
 
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) {
     ts_reduce *reduce = &job->reduce;
-    TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES, TERSE_ELIMIT);
+    TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES_MAX, TERSE_ELIMIT);
     if (reduce->answered && message->sequence <= reduce->last) {
         /* An older one than the last was answered to everybody before the last could open. */
         if (message->sequence == reduce->last) ts_link_send(job->server, ts_job_peer(job, worker), reduce->result);

@@ -7,8 +7,6 @@
 
 struct ts_job;
 
-#define TS_REDUCE_VALUES 65536u /* no worker reduces more */
-
 typedef struct {
     bool open;
     uint64_t sequence;   /* the one that gathers, when open */
@@ -21,8 +19,9 @@ typedef struct {
     ts_buffer *result;   /* [own] the frame, for those who missed it */
 } ts_reduce;
 
+/* workers: how many give a term each. reduce: [out], ts_reduce_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) TERSE_NODISCARD;
-void ts_reduce_free(ts_reduce *reduce);
+void ts_reduce_free(ts_reduce *reduce); /* a zeroed one is fine */
 /* One worker's term. Returns TERSE_OK; TERSE_ELIMIT, TERSE_ESTATE (out of order): refused; TERSE_ENOMEM. */
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) TERSE_NODISCARD;
 /* Answers when all who are still here have delivered. */

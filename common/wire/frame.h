@@ -19,7 +19,13 @@
 
 #define TS_WIRE_VERSION 1u
 #define TS_PROTOCOL_VERSION 1u
+#define TS_REDUCE_VALUES_MAX 65536u /* of one Reduce */
 #define TS_FRAME_HEADER_MAX_BYTES (16u << 20) /* contracts of very many tensors are headers too */
+
+/* A side that has sent a peer nothing for so long sends a Heartbeat. deadline_us: consistency.deadline_s. */
+static inline uint64_t ts_heartbeat_us(uint64_t deadline_us) {
+    return deadline_us / 4 < 1000000u ? deadline_us / 4 : 1000000u;
+}
 
 /* A parsed frame. header is owned (free with ts_frame_release); payload points into the buffer it came from. */
 typedef struct {

@@ -147,8 +147,7 @@ terse_status ts_client_fail(ts_client *client, terse_status status, const char *
     abort_message.reason = client->message.text;
     for (uint32_t s = 0; s < client->server_count; s++) {
         /* Best effort: the servers' own deadlines catch what is lost. */
-        terse_status sent = ts_client_send_control(client, &client->servers[s], TERSE__HEADER__BODY_ABORT, &abort_message);
-        (void)sent;
+        ts_client_send_control(client, &client->servers[s], TERSE__HEADER__BODY_ABORT, &abort_message);
     }
     return status;
 }
@@ -171,8 +170,7 @@ terse_status ts_client_refuse(ts_client *client, terse_status status, const char
 }
 
 void ts_client_abort(ts_client *client, terse_status status, const char *reason) {
-    terse_status failed = ts_client_fail(client, status, "%s", reason);
-    (void)failed;
+    ts_client_fail(client, status, "%s", reason);
 }
 
 ts_client_state ts_client_get_state(const ts_client *client) { return client->state; }

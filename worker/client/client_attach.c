@@ -81,8 +81,7 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
     hello.version = (char *)TS_VERSION;
     hello.host = host;
     hello.pid = (uint32_t)getpid();
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_HELLO, &hello);
-    (void)sent; /* the timer repeats it */
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_HELLO, &hello); /* the timer repeats it */
     ts_client_asked(client, server, TS_REQUEST_HELLO);
 }
 
@@ -154,8 +153,7 @@ void ts_client_send_snapshot_pull(ts_client *client, ts_client_server *server) {
             if (!client->slices[server->slices[i]].settled) missing[pull.n_slices++] = i;
         pull.slices = missing;
     }
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
-    (void)sent;
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
     ts_mem_free(missing);
     ts_client_asked(client, server, TS_REQUEST_SNAPSHOT);
 }
@@ -196,9 +194,8 @@ void ts_client_on_set_ack(ts_client *client, ts_client_server *server, const Ter
     if (!(server->requests & TS_REQUEST_SET)) return;
     if (ack->status != TERSE_OK && ack->status != TERSE_EDUPLICATE) {
         if (ack->status == TERSE_ECORRUPT) return; /* sent again by the timer */
-        terse_status failed = ts_client_fail(client, (terse_status)ack->status, "%s refused the first parameters: %s",
-                                             ts_client_server_name(client, server), ack->reason);
-        (void)failed;
+        ts_client_fail(client, (terse_status)ack->status, "%s refused the first parameters: %s",
+                       ts_client_server_name(client, server), ack->reason);
         return;
     }
     for (size_t i = 0; i < ack->n_slices; i++)
@@ -229,10 +226,9 @@ void ts_client_attached(ts_client *client) {
         if (client->servers[s].requests || client->servers[s].unsettled) return;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
         if (tensor_version(client, t, &client->tensors[t].step)) continue;
-        terse_status failed = ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions; "
-                                             "joining a running job is not in this version",
-                                             ts_client_tensor_name(client, t));
-        (void)failed;
+        ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions; "
+                       "joining a running job is not in this version",
+                       ts_client_tensor_name(client, t));
         return;
     }
     client->state = TS_CLIENT_TRAINING;

@@ -22,9 +22,9 @@ static terse_status check_attached(ts_client *client, const char *call) {
 
 terse_status ts_client_reduce(ts_client *client, const double *values, size_t count, uint64_t *sequence) {
     TS_TRY(check_attached(client, "reduce"));
-    if (count > TS_CLIENT_REDUCE_VALUES)
+    if (count > TS_REDUCE_VALUES_MAX)
         return ts_client_refuse(client, TERSE_ELIMIT, "a sum of %zu values; at most %u are allowed", count,
-                                TS_CLIENT_REDUCE_VALUES);
+                                TS_REDUCE_VALUES_MAX);
     if (client->servers[0].requests & TS_REQUEST_REDUCE)
         return ts_client_refuse(client, TERSE_ESTATE, "sum %" PRIu64 " has not come back yet", client->reduce.sequence);
     if (count > client->reduce.capacity) {
@@ -46,8 +46,7 @@ void ts_client_send_reduce(ts_client *client) {
     reduce.sequence = client->reduce.sequence;
     reduce.n_values = client->reduce.count;
     reduce.values = client->reduce.values;
-    terse_status sent = ts_client_send_control(client, &client->servers[0], TERSE__HEADER__BODY_REDUCE, &reduce);
-    (void)sent;
+    ts_client_send_control(client, &client->servers[0], TERSE__HEADER__BODY_REDUCE, &reduce);
     ts_client_asked(client, &client->servers[0], TS_REQUEST_REDUCE);
 }
 
@@ -55,9 +54,8 @@ void ts_client_on_reduced(ts_client *client, ts_client_server *server, const Ter
     if (server != &client->servers[0] || !(server->requests & TS_REQUEST_REDUCE)) return;
     if (reduced->sequence != client->reduce.sequence) return;
     if (reduced->n_values != client->reduce.count) {
-        terse_status failed = ts_client_fail(client, TERSE_EMISMATCH, "sum %" PRIu64 " has %zu values, this worker gave %zu",
-                                             reduced->sequence, reduced->n_values, client->reduce.count);
-        (void)failed;
+        ts_client_fail(client, TERSE_EMISMATCH, "sum %" PRIu64 " has %zu values, this worker gave %zu",
+                       reduced->sequence, reduced->n_values, client->reduce.count);
         return;
     }
     if (reduced->n_values) memcpy(client->reduce.values, reduced->values, reduced->n_values * sizeof(double));
@@ -101,8 +99,7 @@ void ts_client_send_fetches(ts_client *client, ts_client_server *server) {
         if (slice->version > pull.want) pull.want = slice->version;
     }
     if (pull.n_slices) {
-        terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
-        (void)sent;
+        ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
         ts_client_asked(client, server, TS_REQUEST_FETCH);
     }
     ts_mem_free(locals);
@@ -144,8 +141,7 @@ terse_status ts_client_request_stats(ts_client *client) {
 
 void ts_client_send_stats_request(ts_client *client, ts_client_server *server) {
     Terse__StatsRequest request = TERSE__STATS_REQUEST__INIT;
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_STATS_REQUEST, &request);
-    (void)sent;
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_STATS_REQUEST, &request);
     ts_client_asked(client, server, TS_REQUEST_STATS);
 }
 
@@ -156,10 +152,10 @@ void ts_client_on_stats(ts_client *client, ts_client_server *server, const Terse
         if (stats->hashes[i]->slice >= server->slice_count) return;
     for (size_t i = 0; i < stats->n_hashes; i++)
         client->slice_hash[server->slices[stats->hashes[i]->slice]] = stats->hashes[i]->xxh3;
-    server->stats.in = stats->bytes_in;
-    server->stats.out = stats->bytes_out;
-    server->stats.steady_in = stats->steady_bytes_in;
-    server->stats.steady_out = stats->steady_bytes_out;
+    server->stats.in_bytes = stats->bytes_in;
+    server->stats.out_bytes = stats->bytes_out;
+    server->stats.steady_in_bytes = stats->steady_bytes_in;
+    server->stats.steady_out_bytes = stats->steady_bytes_out;
     server->stats.lost_rounds = stats->lost_rounds;
     server->stats.rounds = stats->rounds;
     ts_client_progress(client, server, TS_REQUEST_STATS);
@@ -177,10 +173,10 @@ bool ts_client_stats(ts_client *client, struct terse_stats *stats) {
     for (uint32_t s = 0; s < client->server_count; s++) {
         const ts_client_server *server = &client->servers[s];
         if (server->requests & TS_REQUEST_STATS) return false;
-        sum.push_bytes += server->stats.in;
-        sum.pull_bytes += server->stats.out;
-        sum.steady_push_bytes += server->stats.steady_in;
-        sum.steady_pull_bytes += server->stats.steady_out;
+        sum.push_bytes += server->stats.in_bytes;
+        sum.pull_bytes += server->stats.out_bytes;
+        sum.steady_push_bytes += server->stats.steady_in_bytes;
+        sum.steady_pull_bytes += server->stats.steady_out_bytes;
         sum.lost_rounds += server->stats.lost_rounds;
     }
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) sum.parameters += client->contract->tensors[t].n;
@@ -214,8 +210,7 @@ terse_status ts_client_done(ts_client *client) {
 void ts_client_send_done(ts_client *client, ts_client_server *server) {
     Terse__Done done = TERSE__DONE__INIT;
     done.steps = client->done_steps;
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_DONE, &done);
-    (void)sent;
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_DONE, &done);
     ts_client_asked(client, server, TS_REQUEST_DONE);
 }
 
@@ -238,7 +233,6 @@ void ts_client_bye(ts_client *client) {
     if (client->state == TS_CLIENT_FAILED || client->state == TS_CLIENT_DECLARING) return;
     Terse__Bye bye = TERSE__BYE__INIT;
     for (uint32_t s = 0; s < client->server_count; s++) {
-        terse_status sent = ts_client_send_control(client, &client->servers[s], TERSE__HEADER__BODY_BYE, &bye);
-        (void)sent;
+        ts_client_send_control(client, &client->servers[s], TERSE__HEADER__BODY_BYE, &bye);
     }
 }

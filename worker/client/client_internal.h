@@ -15,7 +15,6 @@
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
 #define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
 #define TS_CLIENT_ABSENT_US 500000u /* between two ticks: more than their longest distance */
-#define TS_CLIENT_REDUCE_VALUES 65536u /* the servers take no more */
 #define TS_CLIENT_RTO_US 1000000u
 #define TS_CLIENT_RTO_MAX_US 8000000u
 #define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
@@ -86,7 +85,7 @@ typedef struct {
     uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */
     char waiting[160];      /* whom it waits for, by its last heartbeat */
     struct {
-        uint64_t in, out, steady_in, steady_out, lost_rounds, rounds;
+        uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, rounds;
     } stats;
 } ts_client_server;
 
@@ -147,9 +146,8 @@ const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
 /* ---- client_send.c ---- */
 /* Hands a finished frame to the transport and drops the caller's reference. NULL is fine. */
 void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *frame);
-/* A frame without payload. Returns TERSE_OK or the reason it could not be made (then the client retries later). */
-terse_status ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case,
-                                    void *body);
+/* A frame without payload. Best effort: what was not sent for want of memory is repeated by the timers, or missed. */
+void ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case, void *body);
 /* The same for something that must be answered: notes it and starts the retransmission timer. */
 void ts_client_asked(ts_client *client, ts_client_server *server, unsigned request);
 /* An answer came: the timer starts anew. */

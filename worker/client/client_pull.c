@@ -109,10 +109,9 @@ static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
         if (status == TERSE_OK) state->version = arrival->version;
         else if (++client->bad_packets > TS_CLIENT_BAD_PACKETS_MAX || status != TERSE_ECORRUPT) {
             uint32_t tensor = client->contract->slices[slice].tensor;
-            terse_status failed = ts_client_fail(client, status, "version %" PRIu64 " of %s does not decode: %s",
-                                                 arrival->version, ts_client_tensor_name(client, tensor),
-                                                 terse_strerror(status));
-            (void)failed;
+            ts_client_fail(client, status, "version %" PRIu64 " of %s does not decode: %s",
+                           arrival->version, ts_client_tensor_name(client, tensor),
+                           terse_strerror(status));
         }
         update_ready(state); /* after a bad packet there is a gap, and the timer asks for it again */
         ts_buffer_unref(arrival->frame);
@@ -164,8 +163,7 @@ static void send_pull(ts_client *client, ts_client_server *server, uint64_t have
         pull.n_slices = count;
         pull.slices = locals;
     }
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
-    (void)sent;
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
     client->counters.retransmits++;
 }
 

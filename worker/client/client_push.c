@@ -284,11 +284,10 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
             answer(client, slice, TS_SLOT_REFUSED);
             client->counters.refused_packets++;
         } else {
-            terse_status failed = ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",
-                                                 ts_client_server_name(client, server), ack->step,
-                                                 ts_client_tensor_name(client, client->contract->slices[slice].tensor),
-                                                 ack->reason);
-            (void)failed;
+            ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",
+                           ts_client_server_name(client, server), ack->step,
+                           ts_client_tensor_name(client, client->contract->slices[slice].tensor),
+                           ack->reason);
             return;
         }
     }

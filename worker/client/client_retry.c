@@ -51,15 +51,13 @@ static void retransmit(ts_client *client, ts_client_server *server, uint64_t now
 }
 
 static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now) {
-    uint64_t every = client->deadline_us / 4 < 1000000u ? client->deadline_us / 4 : 1000000u;
-    if (now - server->sent_us < every) return;
+    if (now - server->sent_us < ts_heartbeat_us(client->deadline_us)) return;
     char waiting[200];
     Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
     ts_client_waiting(client, waiting, sizeof waiting);
     beat.step = ts_client_step(client);
     beat.waiting = waiting;
-    terse_status sent = ts_client_send_control(client, server, TERSE__HEADER__BODY_HEARTBEAT, &beat);
-    (void)sent;
+    ts_client_send_control(client, server, TERSE__HEADER__BODY_HEARTBEAT, &beat);
     server->sent_us = now; /* also when it could not be sent: not again at once */
 }
 
@@ -68,10 +66,9 @@ static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
     if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < client->deadline_us) return false;
     char awaited[200];
     ts_client_awaited(client, server, awaited, sizeof awaited);
-    terse_status failed = ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s (consistency.deadline_s "
-                                         "is %g); awaited from it: %s", ts_client_server_name(client, server),
-                                         (double)(now - server->heard_us) / 1e6, (double)client->deadline_us / 1e6, awaited);
-    (void)failed;
+    ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s (consistency.deadline_s "
+                   "is %g); awaited from it: %s", ts_client_server_name(client, server),
+                   (double)(now - server->heard_us) / 1e6, (double)client->deadline_us / 1e6, awaited);
     return true;
 }
 

@@ -13,15 +13,12 @@ void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *fram
     ts_buffer_unref(frame);
 }
 
-terse_status ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case,
-                                    void *body) {
+void ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case, void *body) {
     Terse__Header header = TERSE__HEADER__INIT;
     header.body_case = body_case;
     header.hello = body; /* all members of the union are pointers to the body */
     ts_buffer *frame = NULL;
-    TS_TRY(ts_frame_control(&header, &frame));
-    ts_client_send(client, server, frame);
-    return TERSE_OK;
+    if (ts_frame_control(&header, &frame) == TERSE_OK) ts_client_send(client, server, frame);
 }
 
 void ts_client_asked(ts_client *client, ts_client_server *server, unsigned request) {
