@@ -87,3 +87,16 @@ terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, 
     *out = line;
     return TERSE_OK;
 }
+
+int ts_exit_code(terse_status status) {
+    switch (status) {
+    case TERSE_OK: return TS_EXIT_OK;
+    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
+    case TERSE_EPEER:
+    case TERSE_EMISMATCH:
+    case TERSE_EVERSION:
+    case TERSE_ESHUTDOWN: return TS_EXIT_PEER;
+    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
+    default: return TS_EXIT_FAILED;
+    }
+}

@@ -168,6 +168,8 @@ terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, 
 
 /* Exit codes of all programs; documented in README, stable. */
 enum { TS_EXIT_OK = 0, TS_EXIT_FAILED = 1, TS_EXIT_CONFIG = 2, TS_EXIT_PEER = 3, TS_EXIT_DEADLINE = 4 };
+/* The exit code of a worker whose last status this is. Thread: any. Returns: TS_EXIT_…. */
+int ts_exit_code(terse_status status);
 #define TS_VERSION "0.1.0"
 
 #endif

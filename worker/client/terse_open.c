@@ -100,16 +100,6 @@ terse_status terse_open(terse **out, const char *config, int *argc, char ***argv
     return status;
 }
 
-static int exit_code(terse_status status) {
-    switch (status) {
-    case TERSE_OK: return TS_EXIT_OK;
-    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
-    case TERSE_EPEER: case TERSE_EMISMATCH: case TERSE_EVERSION: case TERSE_ESHUTDOWN: return TS_EXIT_PEER;
-    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
-    default: return TS_EXIT_FAILED;
-    }
-}
-
 static bool left(terse *client, void *argument) {
     (void)argument;
     return ts_client_get_state(client->client) == TS_CLIENT_DONE;
@@ -146,11 +136,11 @@ terse_status terse_close(terse *client) {
     if (client->comm) ts_comm_thread_stop(client->comm);
     ts_client_destroy(client->client);
     ts_comm_thread_destroy(client->comm);
-    if (client->joining && !client->transport) ts_mpi_abandon(exit_code(status));
+    if (client->joining && !client->transport) ts_mpi_abandon(ts_exit_code(status));
     if (client->transport) {
         /* Without servers all workers leave alike, which is in order. */
         bool clean = status == TERSE_OK;
-        ts_mpi_transport_finish(client->transport, clean ? GOODBYE_US : GIVING_UP_US, clean, exit_code(status)); /* frees it */
+        ts_mpi_transport_finish(client->transport, clean ? GOODBYE_US : GIVING_UP_US, clean, ts_exit_code(status)); /* frees it */
     }
     ts_config_free(client->config);
     pthread_cond_destroy(&client->moved);

@@ -162,20 +162,6 @@ static terse_status train(ts_training *run) {
     return terse_abort(run->client, status, run->reason.text); /* the others must not go on without this worker */
 }
 
-/* The classes of exit codes, as README has them. */
-static int exit_code(terse_status status) {
-    switch (status) {
-    case TERSE_OK: return TS_EXIT_OK;
-    case TERSE_ECONFIG: return TS_EXIT_CONFIG;
-    case TERSE_EPEER:
-    case TERSE_EMISMATCH:
-    case TERSE_EVERSION:
-    case TERSE_ESHUTDOWN: return TS_EXIT_PEER;
-    case TERSE_ETIMEDOUT: return TS_EXIT_DEADLINE;
-    default: return TS_EXIT_FAILED;
-    }
-}
-
 int ts_train(const ts_train_options *options) {
     ts_training run = {.options = options, .model = options->model, .train_loss = 0};
     int argc = options->argc;
@@ -197,5 +183,5 @@ int ts_train(const ts_train_options *options) {
     if (run.instance) run.model->destroy(run.instance);
     ts_mem_free(run.gradients);
     ts_mem_free(run.params);
-    return exit_code(status);
+    return ts_exit_code(status);
 }
