@@ -23,6 +23,7 @@ typedef struct {
     ts_pump *pump;
     uv_timer_t tick;
     uv_signal_t signals[SIGNALS];
+    size_t open_signals;  /* those that exist, from the first: libuv closes no others */
     bool closing;
 } server_loop;
 
@@ -97,7 +98,7 @@ static void close_when_over(server_loop *loop) {
     if (loop->pump) ts_pump_close(loop->pump, NULL);
     loop->pump = NULL;
     uv_close((uv_handle_t *)&loop->tick, NULL);
-    for (size_t s = 0; s < SIGNALS; s++) uv_close((uv_handle_t *)&loop->signals[s], NULL);
+    for (size_t s = 0; s < loop->open_signals; s++) uv_close((uv_handle_t *)&loop->signals[s], NULL);
 }
 
 /* ---- life ----------------------------------------------------------------------------------------------------------------- */
@@ -107,20 +108,20 @@ static unsigned pool_threads(void) {
     return cores < 1 ? 1 : cores > (long)POOL_THREADS ? POOL_THREADS : (unsigned)cores;
 }
 
-/* The handles exist from here on, so that one path closes them; starting them may fail. */
+/* On failure close_when_over closes what exists by then. */
 static terse_status start_handles(server_loop *loop, ts_transport *transport) {
     ts_pump_options options = {.spin_us = 50, .timer_us = 1000, .safety_timer_us = 20000};
     options.context = loop;
     options.after_poll = after_poll;
     uv_timer_init(&loop->loop, &loop->tick);
     loop->tick.data = loop;
-    bool started = true;
     for (size_t s = 0; s < SIGNALS; s++) {
-        started = uv_signal_init(&loop->loop, &loop->signals[s]) == 0 && started;
+        TS_REQUIRE(uv_signal_init(&loop->loop, &loop->signals[s]) == 0, TERSE_EIO);
+        loop->open_signals = s + 1;
         loop->signals[s].data = loop;
-        started = started && uv_signal_start(&loop->signals[s], on_signal, signals[s]) == 0;
+        TS_REQUIRE(uv_signal_start(&loop->signals[s], on_signal, signals[s]) == 0, TERSE_EIO);
     }
-    TS_REQUIRE(started && uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS) == 0, TERSE_EIO);
+    TS_REQUIRE(uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS) == 0, TERSE_EIO);
     return ts_pump_create(&loop->loop, transport, &options, &loop->pump);
 }
 
