@@ -35,12 +35,16 @@ typedef struct {
     uint32_t generation;
 } ts_membership;
 
+/* Thread: the loop's, for all of these. worker: below count, by the job's number. */
+/* count workers, all EXPECTED. membership: [out], ts_membership_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_membership_create(ts_membership *membership, uint32_t count) TERSE_NODISCARD;
-void ts_membership_free(ts_membership *membership);
+void ts_membership_free(ts_membership *membership); /* a zeroed one is fine */
 
+/* EXPECTED becomes ATTACHED; in another state nothing changes. */
 void ts_membership_attach(ts_membership *membership, uint32_t worker);
 /* No pushes from `steps` on. A second call changes nothing. */
 void ts_membership_done(ts_membership *membership, uint32_t worker, uint64_t steps);
+/* GONE for good, and done with 0 steps unless it was done before. */
 void ts_membership_gone(ts_membership *membership, uint32_t worker);
 
 /* Whether the worker still owes a push for this step. */

@@ -31,8 +31,9 @@ typedef struct {
     uint64_t frames, packets_sent; /* shared frames built, packets in them */
 } ts_outgoing;
 
+/* slices: how many the job has here, each with at most one packet on its way. Returns TERSE_OK, TERSE_ENOMEM. */
 terse_status ts_outgoing_create(ts_outgoing *outgoing, uint32_t slices) TERSE_NODISCARD;
-void ts_outgoing_free(ts_outgoing *outgoing);
+void ts_outgoing_free(ts_outgoing *outgoing); /* a zeroed one is fine */
 
 /* Takes over what an item brought: sends its frame when it is large, else keeps the packets. */
 void ts_outgoing_take(struct ts_job *job, struct ts_round_item *item);

@@ -7,10 +7,15 @@
 
 /* Sends a finished frame. frame: [borrow]. A frame that cannot be sent is counted: peers ask again. */
 void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame);
-/* Builds and sends a frame without payload. */
+/* Builds and sends a frame without payload. header: [borrow]. What cannot be built is counted like what is not sent. */
 void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header);
+/*
+ * An Ack of the job's `step`. slices: [borrow] count local numbers; none acknowledges the request itself.
+ * reason: [borrow] a sentence for people, NULL when the status says it all.
+ */
 void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
                  const uint32_t *slices, size_t count, const char *reason);
+/* Tells the peer that the job has ended. reason: [borrow] names who, what and where. */
 void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason);
 /* Whether nothing was sent to the peer for so long that a heartbeat is due. */
 bool ts_link_quiet(const ts_server *server, uint32_t peer);

@@ -63,6 +63,7 @@ typedef struct {
     uint64_t closed;        /* slice rounds so far */
 } ts_rounds;
 
+/* slices, threads: of the job here, of the executor. rounds: [out]. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) TERSE_NODISCARD;
 void ts_rounds_free(ts_rounds *rounds); /* zeroed is fine; not while items run */
 /* Working memory of the items that are not at work now. */

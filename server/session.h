@@ -7,7 +7,12 @@
 
 struct ts_job;
 
-/* Each answers the worker; a refusal of a worker that the job needs ends the job, naming both sides. */
+/*
+ * Each answers the worker; a refusal of a worker that the job needs ends the job, naming both sides.
+ * worker: the job's number, checked; messages and frame: [borrow]. Thread: the loop's.
+ * Returns TERSE_OK (answered, also with a refusal); hello: TERSE_ECORRUPT, TERSE_ESTATE (another life of the worker);
+ * contract: TERSE_ESTATE (before Hello, after Bye), TERSE_ENOMEM. What is not TERSE_OK is counted and dropped.
+ */
 terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) TERSE_NODISCARD;
 terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) TERSE_NODISCARD;
 terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__Done *done) TERSE_NODISCARD;
