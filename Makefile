@@ -7,8 +7,9 @@ WERROR  :=
 BUILD   := build$(if $(SAN),-$(SAN))$(if $(filter clang%,$(CC)),-clang)
 PREFIX  := /usr/local
 VERSION := 0.1.0
-# Which common layers a development build of one test links (make unit-one).
-LAYERS  := base codec wire net contract config metrics
+COMMON_LAYERS := base codec wire net contract config metrics
+# Which of them a development build of one test links (make unit-one).
+LAYERS  := $(COMMON_LAYERS)
 
 PACKAGES := gcc make pkg-config libopenmpi-dev openmpi-bin openssh-client libuv1-dev protobuf-c-compiler \
   libprotobuf-c-dev check libcyaml-dev libyaml-dev libjansson-dev libzstd-dev zlib1g-dev libopenblas-dev \
@@ -38,7 +39,6 @@ LDFLAGS  := -Wl,--as-needed $(SAN_FLAGS)
 
 # ---- sources: found, not listed ------------------------------------------------------------------------------------
 layer_src  = $(wildcard common/$(1)/*.c)
-COMMON_LAYERS := base codec wire net contract config metrics
 CLI_SRC     := $(call layer_src,cli)
 CLIENT_SRC  := $(wildcard worker/client/*.c)
 WORKER_SRC  := $(wildcard worker/trainer/*.c worker/models/*.c worker/data/*.c)
@@ -116,7 +116,6 @@ EXAMPLE_PROGRAMS := $(patsubst worker/examples/%.c,$(BUILD)/examples/%,$(filter-
 EXAMPLE_PLUGINS  := $(patsubst worker/examples/%.c,$(BUILD)/examples/%.so,$(wildcard worker/examples/plugin_*.c))
 all: $(EXAMPLE_PROGRAMS) $(EXAMPLE_PLUGINS)
 # As a user's build would find it.
-$(BUILD)/obj/worker/examples/%.o: CPPFLAGS += -Iworker
 $(BUILD)/obj/worker/examples/%.o: CPPFLAGS += -Iworker
 $(BUILD)/examples/%.so: $(BUILD)/obj/worker/examples/%.o
 	@mkdir -p $(@D)
