@@ -66,8 +66,10 @@ typedef struct {
     uint64_t total_steps;
 } ts_contract_options;
 
+/* An empty contract. options: [borrow], copied. out: [own], ts_contract_destroy.
+ * Returns TERSE_OK, TERSE_EINVAL (slice_elems is 0 or above 2^32 - 1), TERSE_ENOMEM. */
 terse_status ts_contract_create(const ts_contract_options *options, ts_contract **out) TERSE_NODISCARD;
-void ts_contract_destroy(ts_contract *contract);
+void ts_contract_destroy(ts_contract *contract); /* NULL is fine */
 /* Returns TERSE_EINVAL (empty or repeated name, zero extent, too many dims: error says), TERSE_ELIMIT, TERSE_ENOMEM. */
 terse_status ts_contract_add(ts_contract *contract, const char *name, const int64_t *shape, unsigned ndim,
                              const ts_pipeline *push, const ts_pipeline *pull, bool worker_momentum, uint32_t *id,

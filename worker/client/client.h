@@ -40,18 +40,25 @@ void ts_client_destroy(ts_client *client); /* NULL is fine */
 void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context);
 
 /*
- * param: [borrow] until destroy; between start and TRAINING the handler may write it.
+ * A tensor of the model, before start. shape: ndim extents, copied as the name is. tensor: [out] its number, or NULL.
+ * param: [borrow] until destroy, product(shape) elements; between start and TRAINING the handler may write it.
  * Returns TERSE_OK, TERSE_EINVAL, TERSE_ESTATE, TERSE_ELIMIT, TERSE_ENOMEM, with a message.
  */
 terse_status ts_client_declare(ts_client *client, const char *name, const int64_t *shape, unsigned ndim, float *param,
                                uint32_t *tensor) TERSE_NODISCARD;
+/* Steps of the whole training, for schedules; 0 when unknown. Returns TERSE_OK, TERSE_ESTATE (after start). */
 terse_status ts_client_set_total_steps(ts_client *client, uint64_t steps) TERSE_NODISCARD;
-/* Starts attaching; the state becomes TRAINING when done. */
+/*
+ * Starts attaching; the state becomes TRAINING when done. Returns TERSE_OK; TERSE_ESTATE (no tensor, called twice: as
+ * before); TERSE_EPEER, TERSE_EUNSUPPORTED, TERSE_ENOMEM and others: FAILED, with a message.
+ */
 terse_status ts_client_start(ts_client *client) TERSE_NODISCARD;
 
 /*
  * Encodes now and queues the packets (with clip_norm: when the step's last tensor is pushed; gradients are borrowed
- * until then). TERSE_EAGAIN: the tensor's last version has not come yet (BSP): call ts_client_pulled first.
+ * until then). gradient: [borrow] n elements; index: [borrow] count, ascending, below n; value: [borrow] count.
+ * Returns TERSE_OK; TERSE_EAGAIN: the tensor's last version has not come yet (BSP): call ts_client_pulled first;
+ * TERSE_ESTATE, TERSE_EINVAL, TERSE_ENOTFOUND: refused, nothing has changed; others: FAILED, with a message.
  */
 terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
 terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uint32_t *index, const float *value,
@@ -64,19 +71,30 @@ bool ts_client_pushed(const ts_client *client, uint32_t tensor);
  * others; TERSE_ENOTFOUND: there was no such push or pull.
  */
 terse_status ts_client_check_wait(ts_client *client, uint32_t tensor, uint64_t version, bool pull) TERSE_NODISCARD;
-/* Wants the version after the last push. */
+/* Wants the version after the last push. Returns TERSE_OK; TERSE_ESTATE, TERSE_ENOTFOUND: refused; or the failure. */
 terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
 bool ts_client_pulled(ts_client *client, uint32_t tensor);
 /* Sends what has gathered (small tensors share a frame). */
 void ts_client_flush(ts_client *client);
 
+/*
+ * Sum of count values over all workers; one at a time. values: copied. sequence: [out] for ts_client_reduced.
+ * Returns TERSE_OK; TERSE_ELIMIT (above TS_REDUCE_VALUES_MAX), TERSE_ESTATE, TERSE_ENOMEM: refused; or the failure.
+ */
 terse_status ts_client_reduce(ts_client *client, const double *values, size_t count, uint64_t *sequence) TERSE_NODISCARD;
+/* Whether that sum is here; values: [out] count of them, untouched before. */
 bool ts_client_reduced(ts_client *client, uint64_t sequence, double *values, size_t count);
-terse_status ts_client_fetch(ts_client *client, uint32_t tensor, float *out) TERSE_NODISCARD; /* out: [borrow] until fetched */
+/*
+ * A tensor as the servers hold it. out: [borrow] until fetched, n elements, written as slices come.
+ * Returns TERSE_OK; TERSE_ENOTFOUND, TERSE_ESTATE (under way already): refused; or the failure.
+ */
+terse_status ts_client_fetch(ts_client *client, uint32_t tensor, float *out) TERSE_NODISCARD;
 bool ts_client_fetched(const ts_client *client, uint32_t tensor);
+/* Asks all servers. Returns TERSE_OK, TERSE_ESTATE (before start), or the failure. */
 terse_status ts_client_request_stats(ts_client *client) TERSE_NODISCARD;
 struct terse_stats;
+/* Whether all have answered; stats: [out] their sum (terse.h), untouched before. */
 bool ts_client_stats(ts_client *client, struct terse_stats *stats);
 /* Announces that no more pushes come. Returns TERSE_OK, TERSE_ESTATE (some tensors are a step ahead of others). */
 terse_status ts_client_done(ts_client *client) TERSE_NODISCARD;
@@ -89,6 +107,7 @@ void ts_client_abort(ts_client *client, terse_status status, const char *reason)
 void ts_client_tick(ts_client *client);
 
 ts_client_state ts_client_get_state(const ts_client *client);
+/* Why it FAILED; TERSE_OK while it has not. */
 terse_status ts_client_failure(const ts_client *client);
 /* The first failure, or the last refused call, in words. Never NULL. */
 const char *ts_client_message(const ts_client *client);
@@ -103,6 +122,7 @@ uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor);
  * the next call or push.
  */
 const float *ts_client_residual(const ts_client *client, uint32_t tensor);
+/* [borrow] until destroy; sealed from start on. */
 const ts_contract *ts_client_contract(const ts_client *client);
 
 typedef struct {
@@ -116,6 +136,7 @@ typedef struct {
     uint64_t dropped_frames;         /* corrupt, foreign or unexpected */
     uint64_t refused_packets;        /* given back to the residual */
 } ts_client_counters;
+/* [borrow] until destroy; they go on counting. */
 const ts_client_counters *ts_client_get_counters(const ts_client *client);
 
 #endif

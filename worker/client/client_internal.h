@@ -155,6 +155,11 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
 /* Sends the outbox's packets of some of a server's slices (its own numbers, ascending) in frames of one step each. */
 void ts_client_send_packets(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count);
 
+/*
+ * send_X asks one server for X, now and again whenever the timer finds it unanswered; on_X takes a server's answer,
+ * which may be late, repeated or unasked for, and then changes nothing. slice: the job's number.
+ */
+
 /* ---- client_attach.c ---- */
 void ts_client_send_hello(ts_client *client, ts_client_server *server);
 void ts_client_send_contract(ts_client *client, ts_client_server *server);
@@ -175,12 +180,14 @@ void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version);
 
 /* Encodes the gradients that waited for the norm of the step. */
 terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
+/* Sends what has gathered for one server. */
 void ts_client_flush_server(ts_client *client, ts_client_server *server);
 
 /* ---- client_pull.c ---- */
 void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame);
 /* Asks again for versions that did not come. */
 void ts_client_pull_missing(ts_client *client, ts_client_server *server);
+/* Frees the packets that were not decoded. */
 void ts_client_drop_arrivals(ts_client_slice *slice);
 
 /* ---- client_control.c ---- */

@@ -13,6 +13,7 @@
 /* specs: `count` layers [borrow until destroy], the last one with as many outputs as there are classes. */
 void *ts_classifier_create(const terse_model_context *context, const ts_layer_spec *specs, unsigned count,
                            char *message, size_t message_bytes);
+/* As terse_model.h says of the members of the same names. */
 size_t ts_classifier_tensors(void *model, const terse_model_tensor **tensors);
 uint64_t ts_classifier_steps_per_epoch(void *model);
 double ts_classifier_step(void *model, uint64_t step);
