@@ -70,7 +70,7 @@ terse_status ts_model_check_shapes(const terse_model_tensor *tensors, size_t cou
         status = check_tensor(&tensors[t], t, &elems, error);
         if (status == TERSE_OK && ts_name_set_add(&seen, tensors[t].name, &added) != TERSE_OK)
             status = ts_error_set(error, TERSE_ENOMEM, "out of memory");
-        if (!added) status = ts_error_set(error, TERSE_EINVAL, "the model seen two tensors %s", tensors[t].name);
+        if (!added) status = ts_error_set(error, TERSE_EINVAL, "the model names two tensors %s", tensors[t].name);
         if (status == TERSE_OK && !ts_mem_add(sum, elems, &sum))
             status = ts_error_set(error, TERSE_ELIMIT, "the model is larger than memory");
     }
