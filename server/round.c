@@ -10,6 +10,7 @@
 #include "server/downlink.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/slice_math.h"
 
 terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) {
     ts_rounds made = {.item_count = threads > 0 ? threads : 1};
@@ -85,7 +86,9 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     };
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
     item->optimizer->step(item->config, &input);
-    status = ts_downlink_encode(item, entry, writer);
+    /* Gradients that are finite each can add up to more than a float holds; no later round would mend that. */
+    status = ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
+    if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
     ts_sum_clear(&item->sum, slice->n);
     if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */
     return status;
@@ -161,7 +164,9 @@ static void done(void *argument) {
     if (item->status != TERSE_OK) {
         for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
         ts_server_fail(job->server, item->status, "server %u cannot close round %llu: %s", job->server->index,
-                       (unsigned long long)item->version, terse_strerror(item->status));
+                       (unsigned long long)item->version, item->status == TERSE_ENONFINITE
+                       ? "parameters would no longer be finite (gradients or learning rate too large)"
+                       : terse_strerror(item->status));
     } else {
         for (uint32_t e = 0; e < item->entry_count; e++) settle_entry(job, item, &item->entries[e]);
         job->last_progress_us = ts_server_now(job->server);

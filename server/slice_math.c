@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/slice_math.h"
 
+#include <math.h>
+
 /* The lowest element that a bitmap's word still names. */
 static inline size_t lowest(size_t word, uint64_t bits) { return word * 64 + (size_t)__builtin_ctzll(bits); }
 
@@ -30,4 +32,12 @@ void ts_touched_descend(float *params, const float *gradient, float rate, const 
             params[i] -= rate * gradient[i];
         }
     }
+}
+
+size_t ts_touched_nonfinite(const float *x, const uint64_t *touched, size_t n) {
+    size_t first, count = 0;
+    if (!touched) return ts_slice_kernels()->nonfinite(x, n, &first);
+    for (size_t word = 0; word < ts_bitmap_words(n); word++)
+        for (uint64_t bits = touched[word]; bits; bits &= bits - 1) count += isfinite(x[lowest(word, bits)]) ? 0 : 1;
+    return count;
 }

@@ -28,6 +28,8 @@ void ts_touched_clear(float *sum, const uint64_t *touched, size_t n);
 void ts_touched_scale(float *sum, float factor, const uint64_t *touched, size_t n);
 /* sum[i] += x[i] */
 void ts_touched_add(float *sum, const float *x, const uint64_t *touched, size_t n);
+/* How many of x are NaN or infinite. touched: NULL for all of them. */
+size_t ts_touched_nonfinite(const float *x, const uint64_t *touched, size_t n);
 /* params[i] -= rate * gradient[i], rounded after the product and after the difference */
 void ts_touched_descend(float *params, const float *gradient, float rate, const uint64_t *touched, size_t n);
 

@@ -65,6 +65,19 @@ START_TEST(a_dense_round_is_plain_sgd_on_the_mean) {
 }
 END_TEST
 
+START_TEST(a_sum_that_overflows_ends_the_job) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS], g[RIG_ELEMS];
+    rig_attach_all(r, params);
+    for (size_t i = 0; i < RIG_ELEMS; i++) g[i] = i == 5 ? 3e38f : 0.0f; /* finite; twice that is not */
+    for (uint32_t w = 0; w < 2; w++) rig_push(r, w, 0, g);
+    rig_run(r, 1000);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FAILED);
+    ck_assert_ptr_nonnull(strstr(ts_server_message(r->server), "cannot close round 0: parameters would no longer be finite"));
+    rig_destroy(r);
+}
+END_TEST
+
 START_TEST(rounds_close_slice_by_slice) {
     rig *r = rig_create(2, RIG_DENSE);
     float params[RIG_ELEMS], replica[RIG_ELEMS] = {0}, g[RIG_ELEMS];
@@ -265,6 +278,7 @@ TCase *test_server_rounds(void) {
     TCase *tests = tcase_create("server_rounds");
     tcase_add_test(tests, newcomers_wait_for_the_first_values);
     tcase_add_test(tests, a_dense_round_is_plain_sgd_on_the_mean);
+    tcase_add_test(tests, a_sum_that_overflows_ends_the_job);
     tcase_add_test(tests, rounds_close_slice_by_slice);
     tcase_add_test(tests, repeated_pushes_count_once_and_are_answered);
     tcase_add_test(tests, pushes_that_wait_are_acknowledged_after_a_while);
