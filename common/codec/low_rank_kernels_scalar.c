@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define TS_LEVEL(name) name##_scalar
+#define VECTOR_BYTES 16
 #include "common/codec/low_rank_loops.h"
 
 const ts_low_rank_kernels *ts_low_rank_kernels_get(ts_simd level) {
