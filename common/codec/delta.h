@@ -25,6 +25,11 @@ static inline bool ts_delta_in(const ts_pipeline *pipeline) {
     return pipeline->transform && pipeline->transform->differential;
 }
 
+/*
+ * Whether the quantiser is fine enough for differences under error feedback. With e the residual, what is quantised is
+ * 2 e(t-1) - e(t-2) and the gradients' difference, so an error of a third of the input or more builds up without end.
+ */
+bool ts_delta_tolerates(const ts_quantise_stage *quantise, const ts_stage_args *args);
 /* The first byte of the packet of this step: how many steps the state is behind, 0 to refresh. */
 unsigned ts_delta_behind(const ts_decode_state *state, const ts_stage_args *args, uint64_t step);
 /* out[i] = x[i] - state[i], saturating; `first` is where in the slice the n values begin. Refreshed: out = x. */

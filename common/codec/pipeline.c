@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/delta.h"
 #include "common/codec/registry.h"
 
 #define NUMBER_DIGITS 15 /* decimal digits that a double holds exactly */
@@ -271,6 +272,10 @@ static terse_status complete(parser *p) {
                       out->transform->info.name, out->select->info.name);
     }
     if (!out->quantise) out->quantise = ts_registry_find("fp32", 4)->stage.quantise;
+    if (ts_delta_in(out) && !ts_delta_tolerates(out->quantise, &out->quantise_args)) {
+        return REFUSE(p, "`%s` is too coarse for differences, whose errors would build up; allowed after `%s` are finer ones, "
+                      "as qsgd:6, linear:3, int4", out->quantise->info.name, out->transform->info.name);
+    }
 
     static const ts_stage_args none = {0};
     if (out->transform) TS_TRY(spell(p, &out->transform->info, &out->transform_args));

@@ -33,6 +33,18 @@ void ts_decode_state_destroy(ts_decode_state *state) {
     ts_mem_free(state);
 }
 
+bool ts_delta_tolerates(const ts_quantise_stage *quantise, const ts_stage_args *args) {
+    /* The smallest argument at which residuals of random gradients were seen to stay bounded, refreshed or not. */
+    static const struct {
+        const ts_quantise_stage *stage;
+        double least;
+    } coarse[] = {{&ts_quantise_ternary, DBL_MAX}, {&ts_quantise_qsgd, 6}, {&ts_quantise_linear, 3}};
+    for (size_t i = 0; i < sizeof coarse / sizeof coarse[0]; i++) {
+        if (quantise == coarse[i].stage && args->value[0] < coarse[i].least) return false;
+    }
+    return true;
+}
+
 unsigned ts_delta_behind(const ts_decode_state *state, const ts_stage_args *args, uint64_t step) {
     uint64_t period = (uint64_t)args->value[0];
     if (!state->known || step % period == 0 || step <= state->step) return 0;

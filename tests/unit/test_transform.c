@@ -251,7 +251,8 @@ END_TEST
 /* With error feedback everything that was pushed arrives in the end, whatever the quantiser. */
 START_TEST(feedback_keeps_the_residual_bounded) {
     static const char *const pipelines[] = {"powersgd:1", "powersgd:2 | int8", "powersgd:2 | int4", "svd:1 | fp16",
-                                            "tucker:2 | fp16", "delta:8 | linear:4", "delta:64 | int4"};
+                                            "tucker:2 | fp16", "delta:8 | linear:4", "delta:64 | int4",
+                                            "delta:1000 | linear:3", "delta:1000 | qsgd:6", "delta:1000 | sign"};
     size_t n = product_of(conv, 4);
     float *g = malloc(n * sizeof *g), *sum = malloc(n * sizeof *g), *fed = malloc(n * sizeof *g);
     for (size_t i = 0; i < sizeof pipelines / sizeof pipelines[0]; i++) {
@@ -458,7 +459,8 @@ END_TEST
 
 START_TEST(nonsense_is_refused) {
     static const char *const texts[] = {"powersgd", "powersgd:0", "powersgd:1.5", "powersgd:2 | topk:0.1", "delta:4 | topk:0.1",
-                                        "fp16 | powersgd:2", "powersgd:2 | svd:2", "delta:0", "tucker:33", "svd:2 | int8 | rice"};
+                                        "fp16 | powersgd:2", "powersgd:2 | svd:2", "delta:0", "tucker:33", "svd:2 | int8 | rice",
+                                        "delta:4 | ternary", "delta:4 | qsgd:5", "delta:4 | linear:2"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         ts_pipeline parsed;
         ts_error error = {""};
