@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static _Thread_local int64_t fail_countdown = -1;
 
@@ -47,8 +50,12 @@ void *ts_mem_aligned(size_t count, size_t size) {
     if (!allowed()) return NULL;
     padded &= ~(size_t)(TS_CACHE_LINE - 1);
     if (padded == 0) padded = TS_CACHE_LINE;
-    void *block = aligned_alloc(TS_CACHE_LINE, padded);
-    if (block) memset(block, 0, padded);
+    /* Sweeps over large tensors are slowed by small pages; where the kernel has no large ones the advice is void. */
+    bool large = padded >= 4 * HUGE_PAGE;
+    void *block;
+    if (posix_memalign(&block, large ? HUGE_PAGE : TS_CACHE_LINE, padded) != 0) return NULL;
+    if (large) (void)madvise(block, padded, MADV_HUGEPAGE);
+    memset(block, 0, padded);
     return block;
 }
 
