@@ -8,7 +8,8 @@
 
 #define TS_BENCH_GRADIENTS 8
 #define TS_BENCH_ELEMS 25557032u /* ResNet-50 */
-#define TS_BENCH_RUNS 10         /* at least */
+#define TS_BENCH_MIN_RUNS 10
+#define TS_BENCH_RUNS 20 /* unless told otherwise */
 #define TS_BENCH_MAX_RUNS 1000
 #define TS_BENCH_SLICE_ELEMS 262144u
 
@@ -56,6 +57,7 @@ typedef struct {
     double relative_error;     /* of one encoding without residual */
     double conservation_error; /* largest |old residual + gradient - sent - residual|, relative */
     ts_bench_time encode, decode_add, sweep, momentum, norm, mapped;
+    double encode_ratio, decode_add_ratio, momentum_ratio, mapped_ratio; /* to the sweep of the same run, median */
     double jump_s; /* the encoding right after the jump of level */
     ts_simd simd, sweep_simd;
     unsigned runs;

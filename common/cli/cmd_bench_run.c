@@ -151,7 +151,7 @@ static ts_bench_time time_of(double *seconds, unsigned runs) {
 
 /* The runs' seconds, by what was timed. */
 typedef struct {
-    double *encode, *decode_add, *norm, *bytes, *sweep[LEVELS];
+    double *encode, *decode_add, *norm, *bytes, *work, *sweep[LEVELS];
 } samples;
 
 static terse_status one_run(bench *b, ts_bench_input *in, unsigned run, samples *s, ts_bench_result *result) {
@@ -188,12 +188,13 @@ static void samples_free(samples *s) {
     ts_mem_free(s->decode_add);
     ts_mem_free(s->norm);
     ts_mem_free(s->bytes);
+    ts_mem_free(s->work);
     for (int level = 0; level < LEVELS; level++) ts_mem_free(s->sweep[level]);
 }
 
 static terse_status samples_create(unsigned runs, samples *out) {
     samples s = {0};
-    double **lists[] = {&s.encode, &s.decode_add, &s.norm, &s.bytes};
+    double **lists[] = {&s.encode, &s.decode_add, &s.norm, &s.bytes, &s.work};
     bool enough = true;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         *lists[i] = ts_mem_calloc(runs, sizeof(double));
@@ -208,38 +209,61 @@ static terse_status samples_create(unsigned runs, samples *out) {
     return enough ? TERSE_OK : TERSE_ENOMEM;
 }
 
-/* The yardstick is the fastest level's sweep. */
+/* The median of time by time: what slows the whole machine down for a while slows both. */
+static double median_ratio(const double *seconds, const double *yardstick, double *work, unsigned runs) {
+    for (unsigned run = 0; run < runs; run++) work[run] = seconds[run] / yardstick[run];
+    return time_of(work, runs).median_s;
+}
+
+/* The level whose sweep is the fastest. */
+static ts_simd fastest_sweep(const samples *s, double *work, unsigned runs, ts_bench_time *sweep) {
+    ts_simd fastest = TS_SIMD_SCALAR;
+    sweep->median_s = INFINITY;
+    for (int level = 0; level < LEVELS; level++) {
+        if (!ts_cpu_supports((ts_simd)level)) continue;
+        memcpy(work, s->sweep[level], runs * sizeof *work);
+        ts_bench_time time = time_of(work, runs);
+        if (time.median_s >= sweep->median_s) continue;
+        *sweep = time;
+        fastest = (ts_simd)level;
+    }
+    return fastest;
+}
+
 static void summarise(samples *s, unsigned runs, ts_bench_result *result) {
+    result->sweep_simd = fastest_sweep(s, s->work, runs, &result->sweep);
+    const double *yardstick = s->sweep[result->sweep_simd];
     result->jump_s = s->encode[runs / 2];
+    result->encode_ratio = median_ratio(s->encode, yardstick, s->work, runs);
+    result->decode_add_ratio = median_ratio(s->decode_add, yardstick, s->work, runs);
     result->encode = time_of(s->encode, runs);
     result->decode_add = time_of(s->decode_add, runs);
     result->norm = time_of(s->norm, runs);
     result->bytes = time_of(s->bytes, runs).median_s;
-    result->sweep.median_s = INFINITY;
-    for (int level = 0; level < LEVELS; level++) {
-        if (!ts_cpu_supports((ts_simd)level)) continue;
-        ts_bench_time sweep = time_of(s->sweep[level], runs);
-        if (sweep.median_s >= result->sweep.median_s) continue;
-        result->sweep = sweep;
-        result->sweep_simd = (ts_simd)level;
-    }
 }
 
-/* Encoding alone, with a velocity or another residual. s: work space of `runs`. */
+/* Encoding alone, with a velocity or another residual, beside the sweep. The samples' times are overwritten. */
 static terse_status time_encoding(bench *b, const ts_bench_input *in, unsigned runs, float *residual, float *velocity,
-                                  double *seconds, ts_bench_time *out) {
+                                  samples *s, ts_bench_time *out, double *ratio) {
+    double *yardstick = s->sweep[TS_SIMD_SCALAR];
     for (unsigned run = 0; run < runs + WARM_UP; run++) {
+        const float *gradient = in->gradient[run % TS_BENCH_GRADIENTS];
         double start = now();
-        TS_TRY(encode(b, in->gradient[run % TS_BENCH_GRADIENTS], residual, velocity));
-        if (run >= WARM_UP) seconds[run - WARM_UP] = now() - start;
+        ts_kernels_get(ts_cpu_simd())->add(in->saved, gradient, in->n);
+        double middle = now();
+        TS_TRY(encode(b, gradient, residual, velocity));
+        if (run < WARM_UP) continue;
+        yardstick[run - WARM_UP] = middle - start;
+        s->encode[run - WARM_UP] = now() - middle;
     }
-    *out = time_of(seconds, runs);
+    *ratio = median_ratio(s->encode, yardstick, s->work, runs);
+    *out = time_of(s->encode, runs);
     return TERSE_OK;
 }
 
 /* The residual in a shared mapping of a file in memory, as it is kept for a worker's next incarnation. */
-static terse_status time_mapped(bench *b, const ts_bench_input *in, unsigned runs, double *seconds,
-                                ts_bench_time *out) {
+static terse_status time_mapped(bench *b, const ts_bench_input *in, unsigned runs, samples *s,
+                                ts_bench_result *result) {
     size_t bytes = in->n * sizeof(float);
     int file = memfd_create("terse-bench", MFD_CLOEXEC);
     TS_REQUIRE(file >= 0, TERSE_EIO);
@@ -248,7 +272,7 @@ static terse_status time_mapped(bench *b, const ts_bench_input *in, unsigned run
     close(file);
     TS_REQUIRE(mapped != MAP_FAILED, TERSE_EIO);
     memcpy(mapped, in->residual, bytes);
-    terse_status status = time_encoding(b, in, runs, mapped, NULL, seconds, out);
+    terse_status status = time_encoding(b, in, runs, mapped, NULL, s, &result->mapped, &result->mapped_ratio);
     (void)munmap(mapped, bytes);
     return status;
 }
@@ -312,11 +336,12 @@ terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *p
     if (status == TERSE_OK) {
         summarise(&s, runs, &result);
         result.values = b.values;
-        status = time_mapped(&b, in, runs, s.encode, &result.mapped);
+        status = time_mapped(&b, in, runs, &s, &result);
     }
     if (status == TERSE_OK) {
         memset(in->velocity, 0, in->n * sizeof(float));
-        status = time_encoding(&b, in, runs, in->residual, in->velocity, s.encode, &result.momentum);
+        status = time_encoding(&b, in, runs, in->residual, in->velocity, &s, &result.momentum,
+                               &result.momentum_ratio);
     }
     bench_close(&b);
     samples_free(&s);

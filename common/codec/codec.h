@@ -60,7 +60,7 @@ terse_status ts_scratch_create(ts_scratch **out) TERSE_NODISCARD; /* TERSE_ENOME
 void ts_scratch_destroy(ts_scratch *scratch);                     /* NULL is fine */
 size_t ts_scratch_bytes(const ts_scratch *scratch);
 
-/* What stays between the steps of one tensor in one direction besides the residual (threshold guess …). */
+/* What stays between the steps of one tensor in one direction besides the residual (low-rank factors, what `delta` sent …). */
 typedef struct ts_encoder ts_encoder;
 /* spec: copied, what it points to is borrowed until destroy. Returns TERSE_EINVAL, TERSE_ENOMEM. */
 terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) TERSE_NODISCARD;

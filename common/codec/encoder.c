@@ -23,7 +23,6 @@
 
 struct ts_encoder {
     ts_codec_spec spec;
-    ts_select_memory memory;
     ts_encoder_transform transform;
     /* One step. */
     ts_encode_input input;
@@ -150,7 +149,6 @@ static void begin_sparse(ts_encoder *e, const ts_kernels *kernels, const ts_cand
                               .unbiased = e->input.unbiased,
                               .origin = e->spec.origin,
                               .sweep = &e->sweep,
-                              .memory = &e->memory,
                               .candidates = *candidates};
     e->spec.pipeline->select->select(&selection);
     e->selected = selection.candidates.count;
@@ -263,7 +261,7 @@ static size_t write_dense(ts_encoder *e, const ts_packet_slice *slice, uint8_t *
 }
 
 /* Elements that far ahead are asked for while one is written; random places of a large array. */
-#define AHEAD 24
+#define AHEAD 256
 
 static void scatter(float *to, const uint32_t *index, const float *x, size_t k) {
     for (size_t i = 0; i < k; i++) {

@@ -6,10 +6,11 @@
 #include "common/codec/quantise_kernels.h"
 
 #define GROUP 32
+#define AHEAD 128 /* floats; asked for that early, two places at once come as fast as memory gives */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef enum { SCAN, PLAIN, GENERAL } sweep_kind;
-typedef struct { __m256 r, u; } swept;
+typedef struct { __m256 r, u; } swept; /* r is not flushed yet */
 
 INLINE __m256i abs_bits(__m256 x) {
     return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TS_ABS_MASK));
@@ -36,13 +37,25 @@ INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
             v = s->nesterov ? _mm256_add_ps(v, _mm256_mul_ps(momentum, out.u)) : out.u;
         }
     }
-    out.r = flush(_mm256_add_ps(out.r, v));
+    out.r = _mm256_add_ps(out.r, v);
     return out;
 }
 
-INLINE void keep(const ts_sweep *s, size_t i, swept x, sweep_kind kind) {
+INLINE void ask(const float *x) {
+    _mm_prefetch((const char *)(x + AHEAD), _MM_HINT_T0);
+    _mm_prefetch((const char *)(x + AHEAD + GROUP / 2), _MM_HINT_T0);
+}
+
+INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) {
+    ask(s->residual + i);
+    if (kind != SCAN) ask(s->gradient + i);
+    if (kind == GENERAL && s->velocity) ask(s->velocity + i);
+}
+
+INLINE void keep(const ts_sweep *s, size_t i, swept x, __m256i magnitude, sweep_kind kind) {
     if (kind == SCAN) return;
-    _mm256_storeu_ps(s->residual + i, x.r);
+    __m256i normal = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1));
+    _mm256_storeu_ps(s->residual + i, _mm256_and_ps(x.r, _mm256_castsi256_ps(normal)));
     if (kind == GENERAL && s->velocity) _mm256_storeu_ps(s->velocity + i, x.u);
 }
 
@@ -63,6 +76,7 @@ INLINE uint32_t max_lane(__m256i top) {
 INLINE void sweep_group(ts_sweep *s, const ts_sweep *view, size_t i, __m256i *top, uint32_t *most, sweep_kind kind) {
     swept x[4];
     __m256i a[4];
+    ask_ahead(view, i, kind);
     for (size_t j = 0; j < 4; j++) {
         x[j] = evaluate(view, i + 8 * j, kind);
         a[j] = abs_bits(x[j].r);
@@ -74,7 +88,7 @@ INLINE void sweep_group(ts_sweep *s, const ts_sweep *view, size_t i, __m256i *to
         return;
     }
     *top = _mm256_max_epi32(*top, group);
-    for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], kind);
+    for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], a[j], kind);
 }
 
 INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind) {
@@ -89,7 +103,14 @@ INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kin
     uint32_t bits = ts_sweep_scalar(s, first + 2 * half, end);
     most = bits > most ? bits : most;
     bits = max_lane(top);
+    if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0; /* flushed, all of them */
     return bits > most ? bits : most;
+}
+
+/* Magnitudes above it are taken; those that will be flushed only when all are. */
+INLINE __m256i floor_of(const ts_candidates *c, sweep_kind kind) {
+    int32_t below = (int32_t)c->floor - 1, flushed = (int32_t)TS_MIN_NORMAL_BITS - 1;
+    return _mm256_set1_epi32(kind != SCAN && below >= 0 && below < flushed ? flushed : below);
 }
 
 INLINE void append(ts_candidates *c, size_t i, const __m256i *hit, const float *residual) {
@@ -111,13 +132,14 @@ INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candida
                          sweep_kind kind) {
     swept x[4];
     __m256i a[4];
+    ask_ahead(view, i, kind);
     for (size_t j = 0; j < 4; j++) {
         x[j] = evaluate(view, i + 8 * j, kind);
         a[j] = abs_bits(x[j].r);
     }
     __m256i group = max4(a);
     if (__builtin_expect(!any(_mm256_cmpgt_epi32(group, below)), 1)) {
-        for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], kind);
+        for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], a[j], kind);
         return true;
     }
     if (c->count + TS_SELECT_GROUP > c->capacity) return false;
@@ -126,7 +148,7 @@ INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candida
         return true;
     }
     for (size_t j = 0; j < 4; j++) {
-        keep(view, i + 8 * j, x[j], kind);
+        keep(view, i + 8 * j, x[j], a[j], kind);
         a[j] = _mm256_cmpgt_epi32(a[j], below);
     }
     append(c, i, a, view->residual);
@@ -135,7 +157,7 @@ INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candida
 
 INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *c, sweep_kind kind) {
     const ts_sweep view = *s;
-    const __m256i below = _mm256_set1_epi32((int)c->floor - 1);
+    const __m256i below = floor_of(c, kind);
     size_t i = first;
     for (; i + GROUP <= end; i += GROUP) {
         if (!select_group(s, &view, i, c, below, kind)) return i;
@@ -146,7 +168,7 @@ INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *
 
 INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
     const ts_sweep view = *s;
-    const __m256i below0 = _mm256_set1_epi32((int)c[0].floor - 1), below1 = _mm256_set1_epi32((int)c[1].floor - 1);
+    const __m256i below0 = floor_of(&c[0], kind), below1 = floor_of(&c[1], kind);
     size_t i = first;
     for (; i + GROUP <= half; i += GROUP) {
         if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
@@ -173,14 +195,21 @@ static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates 
     return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
 }
 
-static void add(float *sum, const float *x, size_t n) {
-    size_t i = 0;
-    for (; i + GROUP <= n; i += GROUP) {
-        for (size_t j = i; j < i + GROUP; j += 8) {
-            _mm256_storeu_ps(sum + j, _mm256_add_ps(_mm256_loadu_ps(sum + j), _mm256_loadu_ps(x + j)));
-        }
+INLINE void add_group(float *sum, const float *x) {
+    ask(sum);
+    ask(x);
+    for (size_t j = 0; j < GROUP; j += 8) {
+        _mm256_storeu_ps(sum + j, _mm256_add_ps(_mm256_loadu_ps(sum + j), _mm256_loadu_ps(x + j)));
     }
-    ts_kernels_scalar.add(sum + i, x + i, n - i);
+}
+
+static void add(float *sum, const float *x, size_t n) {
+    size_t half = n / 2 / GROUP * GROUP;
+    for (size_t i = 0; i < half; i += GROUP) {
+        add_group(sum + i, x + i);
+        add_group(sum + half + i, x + half + i);
+    }
+    ts_kernels_scalar.add(sum + 2 * half, x + 2 * half, n - 2 * half);
 }
 
 static void sub(float *out, const float *a, const float *b, size_t n) {

@@ -6,17 +6,6 @@
 #include "common/codec/kernels.h"
 #include "common/codec/stage.h"
 
-#define TS_RECENT_STEPS 16
-
-/* What a selector remembers of a tensor; only its speed may depend on it, never what is chosen. */
-typedef struct {
-    float level;                   /* magnitude of the k-th value in the last step; 0 before the first */
-    float growth[TS_RECENT_STEPS]; /* level over the level before, of the last steps */
-    unsigned known;                /* how many of them are set */
-    unsigned next;
-    size_t k; /* of the last step */
-} ts_select_memory;
-
 /* One step of one tensor, as the selector sees it. */
 typedef struct ts_selection {
     const ts_kernels *kernels;
@@ -26,7 +15,6 @@ typedef struct ts_selection {
     bool unbiased;   /* see ts_encode_input */
     size_t origin;   /* added to an element's number in keys */
     ts_sweep *sweep; /* taken in by select() */
-    ts_select_memory *memory;
     ts_candidates candidates; /* [out] the choice, ascending */
 } ts_selection;
 
@@ -35,6 +23,12 @@ size_t ts_ratio_elems(double ratio, size_t n);
 
 /* Room for ts_select_largest(): for large tensors and small k, two buffers. */
 size_t ts_candidates_room(size_t k, size_t n);
+
+/*
+ * A magnitude, as bits, that a little more than k elements are expected to reach once the gradient is taken in; 1, all
+ * but zeros, for small tensors. Changes nothing but the candidates, which are work space here.
+ */
+uint32_t ts_sample_floor(ts_selection *selection, size_t k);
 
 /*
  * Takes the gradient in (when there is one) and leaves in the candidates every element that can be among the k largest:

@@ -65,8 +65,74 @@ static void check_choice(const ts_unit_tensor *t, const float *before, const flo
     free(bits);
 }
 
-/* Whatever the forecast says (levels that jump both ways, other ratios), exactly the k largest go. */
-START_TEST(topk_is_exact_whatever_was_forecast) {
+/* How many magnitudes the sweep of s would leave at or above the floor. */
+static size_t reaching(const ts_sweep *s, size_t n, uint32_t floor) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        float r = ts_flush(s->residual[i] + (s->velocity ? s->momentum * s->velocity[i] + s->gradient[i]
+                                                         : s->gradient[i]));
+        count += (ts_float_bits(r) & TS_ABS_MASK) >= floor;
+    }
+    return count;
+}
+
+/* The sample's floor lets the k largest and not many more pass, and taking the sample changes nothing. */
+START_TEST(a_sample_tells_the_floor_and_changes_nothing) {
+    enum { N = 400000, K = 400, TRIES = 50 };
+    static uint32_t index[3 * K + 10000], bits[3 * K + 10000], order[3 * K + 10000];
+    float *x[3], *copy[3];
+    for (unsigned a = 0; a < 3; a++) {
+        x[a] = malloc(N * sizeof(float));
+        copy[a] = malloc(N * sizeof(float));
+        ts_unit_input(8, x[a], N, a);
+        memcpy(copy[a], x[a], N * sizeof(float));
+    }
+    size_t missed = 0, passed = 0;
+    for (uint64_t key = 0; key < TRIES; key++) {
+        ts_sweep sweep = {.gradient = x[0], .scale = 1, .residual = x[1], .velocity = key % 2 ? x[2] : NULL,
+                          .momentum = 0.5f};
+        ts_selection s = {.kernels = ts_kernels_get(ts_cpu_simd()), .n = N, .key = key, .sweep = &sweep,
+                          .candidates = {.index = index, .bits = bits, .order = order, .capacity = 3 * K + 10000}};
+        size_t count = reaching(&sweep, N, ts_sample_floor(&s, K));
+        missed += count < K;
+        passed += count;
+    }
+    for (unsigned a = 0; a < 3; a++) ck_assert_int_eq(memcmp(x[a], copy[a], N * sizeof(float)), 0);
+    ck_assert_uint_le(missed, 2);                     /* three standard deviations */
+    ck_assert_uint_le(passed, (size_t)TRIES * 3 * K); /* the mean is at about 1.8 K for a sample of so few */
+    for (unsigned a = 0; a < 3; a++) {
+        free(x[a]);
+        free(copy[a]);
+    }
+}
+END_TEST
+
+/* Rows of large values among zeros, as embeddings have: a sample of lines is often wrong there, the choice never. */
+START_TEST(topk_is_exact_where_samples_mislead) {
+    enum { N = 300000, ROW = 96 };
+    float *g = malloc(N * sizeof *g), *before = malloc(N * sizeof *g), *sent = malloc(N * sizeof *g);
+    for (uint64_t step = 0; step < 40; step++) {
+        ts_unit_tensor t;
+        ts_unit_tensor_open(&t, "topk:0.001", N, 65536, ts_cpu_simd());
+        ts_unit_input(8, g, N, step);
+        for (size_t i = 0; i < N; i++) {
+            uint64_t row = ts_mix64(step * 1000003 + i / ROW);
+            before[i] = g[i] = row % 600 == 0 ? copysignf(1.0f + fabsf(g[i]), g[i]) : g[i] * 1e-3f;
+        }
+        ts_unit_encode(&t, g, step, TERSE_OK);
+        ck_assert_uint_eq(t.report.selected, 300);
+        (void)ts_unit_decode(&t, sent);
+        check_choice(&t, before, sent, 300);
+        ts_unit_tensor_close(&t);
+    }
+    free(g);
+    free(before);
+    free(sent);
+}
+END_TEST
+
+/* Whatever the step before was like (levels that jump both ways, other ratios), exactly the k largest go. */
+START_TEST(topk_is_exact_whatever_came_before) {
     static const size_t sizes[] = {1, 5, 100, 5000, 70001, 200003};
     static const float levels[] = {1, 1, 1, 1000, 1, 1e-6f, 1, 1, 0, 1, 1e20f, 1e-30f, 1};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -279,7 +345,9 @@ TCase *test_select(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, kth_largest_agrees_with_sorting);
     tcase_add_test(tests, ratios_give_at_least_one_and_at_most_all);
-    tcase_add_test(tests, topk_is_exact_whatever_was_forecast);
+    tcase_add_test(tests, a_sample_tells_the_floor_and_changes_nothing);
+    tcase_add_test(tests, topk_is_exact_where_samples_mislead);
+    tcase_add_test(tests, topk_is_exact_whatever_came_before);
     tcase_add_test(tests, ties_are_broken_without_a_bias);
     tcase_add_test(tests, randomk_draws_distinct_indices_evenly);
     tcase_add_test(tests, randomk_does_not_know_the_worker);

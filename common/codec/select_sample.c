@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the k-th largest magnitude will be, from lines of memory drawn one from each of equal strata. */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/random.h"
+#include "common/codec/selection.h"
+
+#define LINE 16            /* floats; a line of memory costs the same whatever is read of it */
+#define CHUNK (64 * LINE)  /* taken in together */
+#define FEWEST_ELEMS 4096u /* below, everything is a candidate */
+#define MOST_SHARE 32      /* at most one line of so many is read */
+#define WANTED_HITS 32.0   /* of the k largest, in the sample */
+#define DEVIATIONS 3.0     /* of their number, on the safe side */
+#define ROOM 1024          /* for candidates of the sample, beyond what is wanted */
+
+/* Lines gathered from all over the tensor, and a sweep over them that leaves the tensor alone. */
+typedef struct {
+    float gradient[CHUNK], residual[CHUNK], velocity[CHUNK], params[CHUNK];
+} gathered;
+
+static size_t gather(const ts_sweep *from, const size_t *at, size_t lines, gathered *to) {
+    for (size_t i = 0; i < lines; i++) memcpy(to->residual + i * LINE, from->residual + at[i], LINE * sizeof(float));
+    if (from->gradient) {
+        for (size_t i = 0; i < lines; i++) memcpy(to->gradient + i * LINE, from->gradient + at[i], LINE * sizeof(float));
+    }
+    if (from->velocity) {
+        for (size_t i = 0; i < lines; i++) memcpy(to->velocity + i * LINE, from->velocity + at[i], LINE * sizeof(float));
+    }
+    if (from->params) {
+        for (size_t i = 0; i < lines; i++) memcpy(to->params + i * LINE, from->params + at[i], LINE * sizeof(float));
+    }
+    return lines * LINE;
+}
+
+static void take_in(const ts_selection *s, gathered *lines, size_t n, size_t keep, ts_candidates *c) {
+    ts_sweep sweep = *s->sweep;
+    sweep.residual = lines->residual;
+    sweep.gradient = sweep.gradient ? lines->gradient : NULL;
+    sweep.velocity = sweep.velocity ? lines->velocity : NULL;
+    sweep.params = sweep.params ? lines->params : NULL;
+    for (size_t at = 0; (at = s->kernels->select(&sweep, at, n, c)) < n;) ts_candidates_keep(c, keep, s->key, s->origin);
+}
+
+uint32_t ts_sample_floor(ts_selection *s, size_t k) {
+    if (s->n < FEWEST_ELEMS || k > s->n / MOST_SHARE) return 1;
+    double n = (double)s->n, elems = fmin(WANTED_HITS * n / (double)k, n / MOST_SHARE);
+    size_t strata = (size_t)(elems / LINE), stride = s->n / strata;
+    double hits = (double)(strata * LINE) * (double)k / n;
+    size_t rank = (size_t)ceil(hits + DEVIATIONS * sqrt(hits) + 1);
+    ts_candidates c = s->candidates;
+    c.count = 0;
+    c.floor = 1;
+    if (c.capacity > rank + ROOM) c.capacity = rank + ROOM;
+    gathered lines;
+    size_t at[CHUNK / LINE];
+    for (size_t stratum = 0; stratum < strata;) {
+        size_t now = 0;
+        for (; now < CHUNK / LINE && stratum < strata; now++, stratum++) {
+            uint64_t random = ts_mix64(s->key ^ stratum) >> 32;
+            at[now] = stratum * stride + (size_t)(random * (stride - LINE) >> 32);
+        }
+        take_in(s, &lines, gather(s->sweep, at, now, &lines), rank, &c);
+    }
+    if (c.count < rank) return 1;
+    ts_candidates_keep(&c, rank, s->key, s->origin);
+    return c.floor > 1 ? c.floor : 1;
+}
