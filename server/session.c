@@ -88,7 +88,7 @@ static terse_status check_against_config(const ts_job *job, uint32_t worker, con
     const ts_config *config = job->server->config;
     const char *name = ts_job_worker_name(job, worker);
     uint32_t server = job->server->index;
-    char text[TS_ERROR_CHARS / 4];
+    char text[TS_ERROR_CHARS / 2];
     ts_config_optimizer_text(config, text, sizeof text);
     if (strcmp(text, contract->optimizer) != 0)
         return ts_error_set(reason, TERSE_EMISMATCH, "the optimizer of %s (%s) is not that of server %u (%s)", name,
@@ -97,6 +97,9 @@ static terse_status check_against_config(const ts_job *job, uint32_t worker, con
     if (strcmp(text, contract->feedback) != 0)
         return ts_error_set(reason, TERSE_EMISMATCH, "error_feedback of %s (%s) is not that of server %u (%s)", name,
                             contract->feedback, server, text);
+    if (contract->whole_tensors != ts_config_whole_tensors(config))
+        return ts_error_set(reason, TERSE_EMISMATCH, "%s %s tensors, other than server %u", name,
+                            contract->whole_tensors ? "does not cut" : "cuts", server);
     if (contract->mode != config->consistency.mode)
         return ts_error_set(reason, TERSE_EMISMATCH, "consistency.mode of %s is not that of server %u", name, server);
     if (contract->tensor_count > config->limits.tensors)

@@ -7,6 +7,7 @@
 
 #include "common/base/mem.h"
 #include "common/config/config_check.h"
+#include "common/config/config_optimizer.h"
 #include "common/config/config_schema.h"
 
 static void free_texts(void *base, const ts_config_key *keys, unsigned count) {
@@ -55,6 +56,7 @@ static terse_status load(const char *path, const char *const *overrides, unsigne
     if (status == TERSE_OK) status = ts_config_schema_load(&source, &config);
     if (status == TERSE_OK) status = parse_policy(&config->push, error);
     if (status == TERSE_OK) status = parse_policy(&config->pull, error);
+    if (status == TERSE_OK) ts_config_optimizer_defaults(&source, config);
     if (status == TERSE_OK) status = ts_config_check(&source, config);
     ts_config_source_clear(&source);
     if (status != TERSE_OK) {

@@ -17,7 +17,17 @@
 #include "common/codec/pipeline.h"
 #include "common/contract/contract.h"
 
-typedef enum { TS_OPTIMIZER_NONE, TS_OPTIMIZER_SGD } ts_optimizer_name; /* append */
+typedef enum {
+    TS_OPTIMIZER_NONE,
+    TS_OPTIMIZER_SGD,
+    TS_OPTIMIZER_ADAGRAD,
+    TS_OPTIMIZER_RMSPROP,
+    TS_OPTIMIZER_ADAM,
+    TS_OPTIMIZER_ADAMW,
+    TS_OPTIMIZER_LAMB
+} ts_optimizer_name; /* append */
+typedef enum { TS_AGGREGATE_MEAN, TS_AGGREGATE_SAMPLES, TS_AGGREGATE_SUM } ts_aggregate_mode;
+typedef enum { TS_ROBUST_NONE, TS_ROBUST_MEDIAN, TS_ROBUST_TRIMMED, TS_ROBUST_CLIP } ts_robust_name;
 typedef enum { TS_FEEDBACK_CLASSIC, TS_FEEDBACK_DECAYED, TS_FEEDBACK_EF21 } ts_feedback_variant;
 typedef enum { TS_RESIDUAL_FP32, TS_RESIDUAL_BF16 } ts_residual_format;
 typedef enum { TS_SCHEDULE_CONSTANT, TS_SCHEDULE_STEP, TS_SCHEDULE_COSINE } ts_schedule_name;
@@ -68,7 +78,13 @@ typedef struct {
     struct {
         ts_optimizer_name name;
         double lr, momentum, weight_decay;
+        bool decoupled_weight_decay; /* always with adamw and lamb */
         bool nesterov;
+        double beta1, beta2;        /* adam, adamw, lamb */
+        double alpha;               /* rmsprop */
+        bool centered;              /* rmsprop */
+        double eps;
+        double clip_value, clip_norm; /* of the aggregate, per tensor; 0: off */
         struct {
             ts_schedule_name name;
             uint64_t warmup_steps;  /* linear up to lr */
@@ -77,6 +93,12 @@ typedef struct {
             double min_lr;          /* cosine: where it ends */
         } schedule;
     } optimizer;
+    struct {
+        ts_aggregate_mode mode;
+        ts_robust_name robust;
+        double trim;                /* trimmed: the part that is left out at each end */
+        double clip_norm;           /* clip: of one worker's gradient of one tensor */
+    } aggregation;
     struct {
         bool enabled;
         ts_feedback_variant variant;
@@ -132,6 +154,9 @@ const ts_pipeline *ts_config_pipeline(const ts_config_policy *policy, const char
 /* Whether momentum and weight decay of this tensor are the worker's: error feedback and momentum correction are on, the
  * optimizer is sgd and its push pipeline is sparse. */
 bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);
+
+/* Whether servers need norms of whole tensors, so that none is cut (lamb, clipping by norm). */
+bool ts_config_whole_tensors(const ts_config *config);
 
 /* Canonical text of hyper-parameters, for the contract. text: [out] of `capacity` bytes. */
 void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity);

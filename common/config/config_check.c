@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/config/config_optimizer.h"
 #include "common/config/config_shapes.h"
 
 /* What a frame needs beside the packets of a slice. */
@@ -29,27 +30,6 @@ static terse_status check_consistency(const ts_config_source *source, const ts_c
     if (config->consistency.staleness != 0) {
         return ts_config_refuse(source, "consistency.staleness",
                                 "only with mode ssp, which is not in this version; allowed: 0");
-    }
-    return TERSE_OK;
-}
-
-static terse_status check_optimizer(const ts_config_source *source, const ts_config *config) {
-    bool sgd = config->optimizer.name == TS_OPTIMIZER_SGD;
-    if (config->error_feedback.momentum_correction > 0 && !sgd) {
-        return ts_config_refuse(source, "error_feedback.momentum_correction",
-                                "only with optimizer.name sgd; allowed here: 0");
-    }
-    bool any_momentum = config->optimizer.momentum > 0 || config->error_feedback.momentum_correction > 0;
-    if (config->optimizer.nesterov && !any_momentum) {
-        return ts_config_refuse(source, "optimizer.nesterov", "needs optimizer.momentum above 0; allowed here: false");
-    }
-    if (config->optimizer.schedule.name == TS_SCHEDULE_STEP && config->optimizer.schedule.every_steps == 0) {
-        return ts_config_refuse(source, "optimizer.schedule.name",
-                                "needs optimizer.schedule.every_steps, a whole number of at least 1");
-    }
-    if (config->optimizer.schedule.min_lr > config->optimizer.lr) {
-        return ts_config_refuse(source, "optimizer.schedule.min_lr", "above optimizer.lr; allowed: 0 to %.9g",
-                                config->optimizer.lr);
     }
     return TERSE_OK;
 }
@@ -186,7 +166,7 @@ static terse_status check_training(const ts_config_source *source, const ts_conf
 
 terse_status ts_config_check(const ts_config_source *source, const ts_config *config) {
     TS_TRY(check_consistency(source, config));
-    TS_TRY(check_optimizer(source, config));
+    TS_TRY(ts_config_optimizer_check(source, config));
     TS_TRY(check_feedback(source, config));
     TS_TRY(check_limits(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));

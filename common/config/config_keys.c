@@ -12,7 +12,16 @@
 
 static const cyaml_strval_t data_names[] = {{"fashion-mnist", 0}, {"none", 1}};
 static const cyaml_strval_t mode_names[] = {{"bsp", TS_MODE_BSP}, {"ssp", TS_MODE_SSP}, {"asp", TS_MODE_ASP}};
-static const cyaml_strval_t optimizer_names[] = {{"sgd", TS_OPTIMIZER_SGD}, {"none", TS_OPTIMIZER_NONE}};
+static const cyaml_strval_t optimizer_names[] = {
+    {"sgd", TS_OPTIMIZER_SGD},   {"adagrad", TS_OPTIMIZER_ADAGRAD}, {"rmsprop", TS_OPTIMIZER_RMSPROP},
+    {"adam", TS_OPTIMIZER_ADAM}, {"adamw", TS_OPTIMIZER_ADAMW},     {"lamb", TS_OPTIMIZER_LAMB},
+    {"none", TS_OPTIMIZER_NONE}};
+static const cyaml_strval_t aggregate_names[] = {
+    {"mean", TS_AGGREGATE_MEAN}, {"samples", TS_AGGREGATE_SAMPLES}, {"sum", TS_AGGREGATE_SUM}};
+static const cyaml_strval_t robust_names[] = {{"none", TS_ROBUST_NONE},
+                                              {"median", TS_ROBUST_MEDIAN},
+                                              {"trimmed", TS_ROBUST_TRIMMED},
+                                              {"clip", TS_ROBUST_CLIP}};
 static const cyaml_strval_t schedule_names[] = {
     {"constant", TS_SCHEDULE_CONSTANT}, {"step", TS_SCHEDULE_STEP}, {"cosine", TS_SCHEDULE_COSINE}};
 static const cyaml_strval_t variant_names[] = {
@@ -30,6 +39,9 @@ const ts_config_section ts_config_sections[] = {
     {"consistency", "When a round closes, and how long anybody waits."},
     {"optimizer", "What the servers do with the average of the gradients."},
     {"optimizer.schedule", "How the learning rate changes over the steps."},
+    {"aggregation", "How the workers' gradients become the one that the optimizer sees. A sparse push says 0 of what it "
+                    "leaves out. A push that holds NaN or infinity is left out of the round and counted, and the log names "
+                    "the worker."},
     {"error_feedback", "What a worker does with the part of a gradient that was not sent."},
     {"error_feedback.warmup", "Sending more in the first steps, when gradients change fastest."},
     {"push", "Pipelines from the workers to the servers."},
@@ -79,13 +91,34 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},
 
     {"optimizer.name", TS_KEY_ENUM, AT(optimizer.name), "sgd", NAMES(optimizer_names),
-     .doc = "`none`: pulls carry the averaged gradient, and the optimizer stays in the worker's code."},
-    {"optimizer.lr", TS_KEY_F64, AT(optimizer.lr), "0.05", .low_real = 0, .high_real = 1e6, .doc = "Learning rate."},
+     .doc = "As PyTorch computes them, dense: elements without a gradient decay, too. `sgd` without momentum and decay, "
+            "and `adagrad` without decay, touch only what was pushed. `lamb` (You et al. 2020) keeps every tensor whole on "
+            "one server. `none`: pulls carry the averaged gradient, and the optimizer stays in the worker's code."},
+    {"optimizer.lr", TS_KEY_F64, AT(optimizer.lr), "0.05", .low_real = 0, .high_real = 1e6,
+     .doc = "Learning rate. Default with `adam`, `adamw`, `lamb` 0.001, with `adagrad`, `rmsprop` 0.01."},
     {"optimizer.momentum", TS_KEY_F64, AT(optimizer.momentum), "0.9", .low_real = 0, .high_real = 1, .high_open = true,
-     .doc = "Momentum at the servers (see `error_feedback.momentum_correction` for sparse tensors)."},
+     .doc = "Momentum at the servers, with `sgd` (see `error_feedback.momentum_correction` for sparse tensors) and "
+            "`rmsprop` (default there 0)."},
     {"optimizer.weight_decay", TS_KEY_F64, AT(optimizer.weight_decay), "0", .low_real = 0, .high_real = 1e6,
-     .doc = "L2 term: this times the parameter is added to its gradient."},
-    {"optimizer.nesterov", TS_KEY_BOOL, AT(optimizer.nesterov), "false", .doc = "Nesterov's momentum."},
+     .doc = "L2 term: this times the parameter is added to its gradient. Default with `adamw`, `lamb` 0.01."},
+    {"optimizer.decoupled_weight_decay", TS_KEY_BOOL, AT(optimizer.decoupled_weight_decay), "false",
+     .doc = "Instead of the L2 term, parameters shrink by lr times weight_decay before the step. Always so with `adamw`; "
+            "`lamb` adds its decay to the direction."},
+    {"optimizer.nesterov", TS_KEY_BOOL, AT(optimizer.nesterov), "false", .doc = "Nesterov's momentum, with `sgd`."},
+    {"optimizer.beta1", TS_KEY_F64, AT(optimizer.beta1), "0.9", .low_real = 0, .high_real = 1, .high_open = true,
+     .doc = "Decay of the gradient's average, with `adam`, `adamw`, `lamb`; with bias correction."},
+    {"optimizer.beta2", TS_KEY_F64, AT(optimizer.beta2), "0.999", .low_real = 0, .high_real = 1, .high_open = true,
+     .doc = "Decay of the squares' average, with `adam`, `adamw`, `lamb`; with bias correction."},
+    {"optimizer.alpha", TS_KEY_F64, AT(optimizer.alpha), "0.99", .low_real = 0, .high_real = 1, .high_open = true,
+     .doc = "Decay of the squares' average, with `rmsprop`."},
+    {"optimizer.centered", TS_KEY_BOOL, AT(optimizer.centered), "false",
+     .doc = "With `rmsprop`: divide by an estimate of the variance; one more array of memory."},
+    {"optimizer.eps", TS_KEY_F64, AT(optimizer.eps), "1e-08", .low_real = 1e-30, .high_real = 1e6,
+     .doc = "Added to the root of the squares. Default with `adagrad` 1e-10, with `lamb` 1e-06."},
+    {"optimizer.clip_value", TS_KEY_F64, AT(optimizer.clip_value), "0", .low_real = 0, .high_real = 1e30,
+     .doc = "Elements of the aggregate are clamped to plus and minus this. 0: off."},
+    {"optimizer.clip_norm", TS_KEY_F64, AT(optimizer.clip_norm), "0", .low_real = 0, .high_real = 1e30,
+     .doc = "Each tensor's aggregate is scaled down to this norm. 0: off. Tensors then stay whole on one server."},
     {"optimizer.schedule.name", TS_KEY_ENUM, AT(optimizer.schedule.name), "constant", NAMES(schedule_names),
      .doc = "`step`: times gamma every so many steps. `cosine`: from lr down to min_lr over all steps."},
     {"optimizer.schedule.warmup_steps", TS_KEY_U64, AT(optimizer.schedule.warmup_steps), "0", ANY_U64,
@@ -96,6 +129,19 @@ const ts_config_key ts_config_keys[] = {
      .high_real = 1, .doc = "For `step`: the factor."},
     {"optimizer.schedule.min_lr", TS_KEY_F64, AT(optimizer.schedule.min_lr), "0", .low_real = 0, .high_real = 1e6,
      .doc = "For `cosine`: the rate at the end; at most lr."},
+
+    {"aggregation.mode", TS_KEY_ENUM, AT(aggregation.mode), "mean", NAMES(aggregate_names),
+     .doc = "`mean` over the workers of a round; `samples`: the mean weighted by the samples that each worker says "
+            "(`terse_set_samples`; 1 when it says nothing); `sum`."},
+    {"aggregation.robust", TS_KEY_ENUM, AT(aggregation.robust), "none", NAMES(robust_names),
+     .doc = "`median`: of each coordinate, the mean of the two in the middle when their number is even. `trimmed`: the mean "
+            "of each coordinate without its lowest and highest values. `clip`: each worker's gradient of a tensor is scaled "
+            "down to `aggregation.clip_norm` first; tensors then stay whole on one server. `median` and `trimmed` want "
+            "mode `mean`."},
+    {"aggregation.trim", TS_KEY_F64, AT(aggregation.trim), "0.1", .low_real = 0, .high_real = 0.5, .high_open = true,
+     .doc = "With `trimmed`: the part of the workers left out at each end, rounded down to whole workers."},
+    {"aggregation.clip_norm", TS_KEY_F64, AT(aggregation.clip_norm), "1", .low_real = 0, .low_open = true,
+     .high_real = 1e30, .doc = "With `clip`: the largest norm of one worker's gradient of one tensor."},
 
     {"error_feedback.enabled", TS_KEY_BOOL, AT(error_feedback.enabled), "true",
      .doc = "Keep what was not sent, with the rounding of what was, and add it to the next gradient. `false` loses "

@@ -81,5 +81,7 @@ terse_status ts_config_key_spell(const ts_config_key *key, const char *text, siz
 
 /* The shortest decimal that reads back as the same number. Thread: in the C locale. Returns: text. */
 const char *ts_config_spell_real(double value, char text[32]);
+/* The same in any locale: texts that are hashed by every process of the job. */
+const char *ts_config_spell_portable(double value, char text[32]);
 
 #endif

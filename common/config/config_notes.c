@@ -74,6 +74,10 @@ void ts_config_notes(const ts_config *config, void (*say)(void *context, const c
     if (config->optimizer.name == TS_OPTIMIZER_NONE) {
         say(context, "optimizer.name is none: lr, momentum, weight_decay and schedule are not used");
     }
+    if (ts_config_whole_tensors(config)) {
+        say(context, "lamb and clipping by norm keep every tensor whole on one server: servers.slice_elems is not used, and "
+                     "limits.frame_bytes must hold 8 bytes an element of the largest tensor");
+    }
     note_unreachable(&config->push, "push", say, context);
     note_unreachable(&config->pull, "pull", say, context);
 }

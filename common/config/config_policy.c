@@ -31,8 +31,7 @@ bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push)
            config->optimizer.name == TS_OPTIMIZER_SGD && ts_pipeline_is_sparse(push);
 }
 
-/* The texts are hashed by every process of the job, whatever its program's locale. */
-static const char *spell(double value, char text[32]) {
+const char *ts_config_spell_portable(double value, char text[32]) {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     locale_t before = c_locale ? uselocale(c_locale) : (locale_t)0;
     ts_config_spell_real(value, text);
@@ -43,39 +42,22 @@ static const char *spell(double value, char text[32]) {
     return text;
 }
 
-void ts_config_optimizer_text(const ts_config *config, char *text, size_t capacity) {
-    if (config->optimizer.name == TS_OPTIMIZER_NONE) {
-        snprintf(text, capacity, "name=none");
-        return;
-    }
-    static const char *const schedules[] = {"constant", "step", "cosine"};
-    char lr[32], momentum[32], decay[32], gamma[32], min_lr[32];
-    snprintf(text, capacity,
-             "name=sgd lr=%s momentum=%s weight_decay=%s nesterov=%s schedule=%s warmup_steps=%llu every_steps=%llu "
-             "gamma=%s min_lr=%s",
-             spell(config->optimizer.lr, lr), spell(config->optimizer.momentum, momentum),
-             spell(config->optimizer.weight_decay, decay), config->optimizer.nesterov ? "true" : "false",
-             schedules[config->optimizer.schedule.name], (unsigned long long)config->optimizer.schedule.warmup_steps,
-             (unsigned long long)config->optimizer.schedule.every_steps, spell(config->optimizer.schedule.gamma, gamma),
-             spell(config->optimizer.schedule.min_lr, min_lr));
-}
-
 void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity) {
     static const char *const nonfinite[] = {"error", "skip", "zero"};
     char momentum[32], clip[32], from[32];
     snprintf(text, capacity,
              "enabled=%s momentum_correction=%s masking=%s clip_norm=%s nonfinite=%s warmup_steps=%llu warmup_from=%s",
              config->error_feedback.enabled ? "true" : "false",
-             spell(config->error_feedback.momentum_correction, momentum),
-             config->error_feedback.masking ? "true" : "false", spell(config->error_feedback.clip_norm, clip),
+             ts_config_spell_portable(config->error_feedback.momentum_correction, momentum),
+             config->error_feedback.masking ? "true" : "false", ts_config_spell_portable(config->error_feedback.clip_norm, clip),
              nonfinite[config->error_feedback.nonfinite], (unsigned long long)config->error_feedback.warmup.steps,
-             spell(config->error_feedback.warmup.from, from));
+             ts_config_spell_portable(config->error_feedback.warmup.from, from));
     /* Only what differs from the classic variant, so that its digest stays what it was. */
     size_t at = strlen(text);
     char beta[32];
     if (config->error_feedback.variant == TS_FEEDBACK_EF21) (void)snprintf(text + at, capacity - at, " variant=ef21");
     if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) {
-        (void)snprintf(text + at, capacity - at, " variant=decayed beta=%s", spell(config->error_feedback.beta, beta));
+        (void)snprintf(text + at, capacity - at, " variant=decayed beta=%s", ts_config_spell_portable(config->error_feedback.beta, beta));
     }
     at += strlen(text + at);
     if (config->error_feedback.residual == TS_RESIDUAL_BF16) (void)snprintf(text + at, capacity - at, " residual=bf16");

@@ -148,7 +148,8 @@ typedef struct {
 /* All enums of the table have the width of an int, and one entry of it stands for all. */
 _Static_assert(sizeof(ts_mode) == sizeof(ts_optimizer_name) && sizeof(ts_mode) == sizeof(ts_schedule_name) &&
                    sizeof(ts_mode) == sizeof(ts_nonfinite) && sizeof(ts_mode) == sizeof(ts_feedback_variant) &&
-                   sizeof(ts_mode) == sizeof(ts_residual_format),
+                   sizeof(ts_mode) == sizeof(ts_residual_format) && sizeof(ts_mode) == sizeof(ts_aggregate_mode) &&
+                   sizeof(ts_mode) == sizeof(ts_robust_name),
                "enums of one width");
 
 static cyaml_schema_value_t scalar_schema(const ts_config_key *key) {

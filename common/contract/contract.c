@@ -20,6 +20,7 @@ terse_status ts_contract_create(const ts_contract_options *options, ts_contract 
     contract->mode = options->mode;
     contract->staleness = options->staleness;
     contract->total_steps = options->total_steps;
+    contract->whole_tensors = options->whole_tensors;
     contract->optimizer = copy_or_empty(options->optimizer);
     contract->feedback = copy_or_empty(options->feedback);
     if (!contract->optimizer || !contract->feedback) {
@@ -135,6 +136,7 @@ terse_status ts_contract_add(ts_contract *contract, const char *name, const int6
 
 size_t ts_contract_slice_elems(const ts_contract *contract, uint32_t tensor) {
     const ts_tensor *t = &contract->tensors[tensor];
+    if (contract->whole_tensors) return t->n;
     size_t push = ts_codec_cut_elems(&t->push, t->shape, t->ndim, t->n, contract->slice_elems);
     size_t pull = ts_codec_cut_elems(&t->pull, t->shape, t->ndim, t->n, contract->slice_elems);
     return push > pull ? push : pull;

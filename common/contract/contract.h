@@ -52,6 +52,7 @@ typedef struct {
     char *optimizer;         /* canonical "name=sgd lr=0.05 …" */
     char *feedback;
     uint64_t total_steps;
+    bool whole_tensors;      /* no tensor is cut */
     uint8_t digest[TS_DIGEST_BYTES];
     uint32_t *names;         /* internal: hash table of tensor ids + 1 by name */
     uint32_t name_slots;
@@ -64,6 +65,7 @@ typedef struct {
     uint32_t staleness;
     const char *optimizer, *feedback; /* copied */
     uint64_t total_steps;
+    bool whole_tensors;
 } ts_contract_options;
 
 /* An empty contract. options: [borrow], copied. out: [own], ts_contract_destroy.
@@ -85,7 +87,8 @@ terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t serve
 /* The first difference in words: "tensor fc1.weight: shape 512x784 here, 512x780 there". Returns whether they differ. */
 bool ts_contract_difference(const ts_contract *here, const ts_contract *there, ts_error *difference);
 
-/* Elements of a slice of this tensor: all of them when a transform takes the whole tensor, and so it gets one owner. */
+/* Elements of a slice of this tensor: all of them when a transform, or the job, takes whole tensors, and so it gets one
+ * owner. */
 size_t ts_contract_slice_elems(const ts_contract *contract, uint32_t tensor);
 /* The codec's view: a whole tensor at a worker, or one slice at a server (downlink). pipeline: push or pull by direction. */
 ts_codec_spec ts_contract_push_spec(const ts_contract *contract, uint32_t tensor, uint32_t worker);

@@ -62,6 +62,7 @@ terse_status ts_contract_pack(const ts_contract *contract, uint8_t **bytes, size
         message.optimizer = contract->optimizer;
         message.feedback = contract->feedback;
         message.total_steps = contract->total_steps;
+        message.whole_tensors = contract->whole_tensors;
         size_t size = terse__contract__get_packed_size(&message);
         packed = size <= TS_CONTRACT_BYTES ? ts_mem_calloc(size, 1) : NULL;
         status = size > TS_CONTRACT_BYTES ? TERSE_ELIMIT : packed ? TERSE_OK : TERSE_ENOMEM;
@@ -162,7 +163,8 @@ static terse_status build(const Terse__Contract *message, uint32_t servers, ts_c
                                          .staleness = message->staleness,
                                          .optimizer = message->optimizer,
                                          .feedback = message->feedback,
-                                         .total_steps = message->total_steps};
+                                         .total_steps = message->total_steps,
+                                         .whole_tensors = message->whole_tensors};
     ts_contract *contract = NULL;
     terse_status status = ts_contract_create(&options, &contract);
     if (status != TERSE_OK) return ts_error_set(error, status, "contract: %s", terse_strerror(status));

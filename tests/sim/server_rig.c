@@ -45,7 +45,8 @@ ts_contract *rig_contract(const ts_config *config, int64_t first_extent) {
     ts_contract_options options = {.slice_elems = config->servers.slice_elems,
                                    .seed = 7,
                                    .optimizer = optimizer,
-                                   .feedback = feedback};
+                                   .feedback = feedback,
+                                   .whole_tensors = ts_config_whole_tensors(config)};
     ts_contract *contract;
     uint32_t id;
     int64_t a[] = {first_extent}, b[] = {5};

@@ -34,7 +34,8 @@ static terse_status make_contract(ts_client *client) {
     ts_config_feedback_text(config, feedback, sizeof feedback);
     ts_contract_options options = {.slice_elems = (size_t)config->servers.slice_elems, .seed = config->training.seed,
                                    .mode = config->consistency.mode, .staleness = config->consistency.staleness,
-                                   .optimizer = optimizer, .feedback = feedback};
+                                   .optimizer = optimizer, .feedback = feedback,
+                                   .whole_tensors = ts_config_whole_tensors(config)};
     return ts_contract_create(&options, &client->contract);
 }
 
@@ -117,7 +118,7 @@ terse_status ts_client_declare(ts_client *client, const char *name, const int64_
     uint64_t whole = (uint64_t)ts_contract_slice_elems(client->contract, id) * 2 * sizeof(float) + FRAME_HEAD_BYTES;
     if (whole > client->config->limits.frame_bytes)
         return ts_client_fail(client, TERSE_ELIMIT, "tensor %s: `%s` sends it whole, which takes limits.frame_bytes of at "
-                                "least %" PRIu64, name, push->text, whole);
+                                "least %" PRIu64, name, client->contract->whole_tensors ? "optimizer" : push->text, whole);
     client->tensors[count].param = param;
     if (tensor) *tensor = id;
     return TERSE_OK;

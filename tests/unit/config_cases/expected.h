@@ -19,8 +19,20 @@
       ":2: training.model: \"ml\": holds a zero byte") \
     X("unknown_key.yaml",\
       ":3: training.epoch: unknown key; did you mean training.epochs? allowed here: model, data, data_dir, shapes, epochs, batch, seed, max_steps, threads") \
+    X("unused_beta.yaml",\
+      ":2: optimizer.beta1: \"0.5\": not used by optimizer.name rmsprop") \
+    X("weighted_median.yaml",\
+      ":2: aggregation.mode: \"samples\": a median and a trimmed mean have no weights") \
+    X("half_trim.yaml",\
+      ":2: aggregation.trim: \"0.5\": allowed: a number of at least 0 and below 0.5") \
+    X("trim_alone.yaml",\
+      ":2: aggregation.trim: \"0.2\": only with aggregation.robust trimmed") \
+    X("robust_ef21.yaml",\
+      ":2: aggregation.robust: \"median\": error_feedback.variant ef21") \
+    X("decoupled_correction.yaml",\
+      ":2: optimizer.decoupled_weight_decay: \"true\": with error_feedback.momentum_correction") \
     X("unknown_section.yaml",\
-      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, servers, consistency, optimizer, error_feedback, push, pull, limits, checkpoint, http, log") \
+      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, servers, consistency, optimizer, aggregation, error_feedback, push, pull, limits, checkpoint, http, log") \
     X("misplaced_key.yaml",\
       ":2: epochs: unknown key; did you mean training.epochs?") \
     X("far_key.yaml",\
@@ -66,7 +78,7 @@
     X("bad_bool.yaml",\
       ":2: error_feedback.enabled: \"maybe\": allowed: true or false") \
     X("bad_enum.yaml",\
-      ":2: optimizer.name: \"adam\": allowed: one of sgd, none") \
+      ":2: optimizer.name: \"adagrab\": allowed: one of sgd, adagrad, rmsprop, adam, adamw, lamb, none") \
     X("bad_level.yaml",\
       ":2: log.level: \"loud\": allowed: one of error, warn, info, debug") \
     X("zero_ratio.yaml",\
