@@ -184,7 +184,7 @@ static terse_status encode(const options *o, const ts_tp_header *header, const f
     ts_codec_spec spec = ts_tp_spec(header);
     ts_scratch *scratch = NULL;
     ts_encoder *encoder = NULL;
-    ts_encode_report report;
+    ts_encode_report report = {0};
     ts_encode_input input = {.gradient = gradient,
                              .gradient_scale = 1,
                              .residual = residual,
@@ -192,14 +192,15 @@ static terse_status encode(const options *o, const ts_tp_header *header, const f
                              .nonfinite = o->nonfinite};
     terse_status status = ts_scratch_create(&scratch);
     if (status == TERSE_OK) status = ts_encoder_create(&spec, &encoder);
-    if (status == TERSE_OK) status = ts_encoder_begin(encoder, scratch, &input, &report);
+    if (status == TERSE_OK) status = ts_encoder_begin(encoder, scratch, &input, NULL);
+    if (status == TERSE_OK) status = ts_tp_begin(header, file);
+    if (status == TERSE_OK) status = encode_slices(encoder, scratch, &spec, file);
+    if (encoder) ts_encoder_report(encoder, &report);
     if (status == TERSE_ENONFINITE) {
         (void)ts_error_set(error, status, "%s: %zu values are NaN or infinite, the first at index %zu", o->in,
                            report.nonfinite_count, report.nonfinite_first);
         goto out;
     }
-    if (status == TERSE_OK) status = ts_tp_begin(header, file);
-    if (status == TERSE_OK) status = encode_slices(encoder, scratch, &spec, file);
     if (status == TERSE_OK) status = ts_tp_finish(file);
     if (status != TERSE_OK)
         (void)ts_error_set(error, status, "%s: %s", o->in, terse_strerror(status));

@@ -101,7 +101,8 @@ typedef struct {
 /*
  * Takes in one step and selects. Every slice must then be encoded exactly once, with the same scratch, which
  * nobody else uses until the last slice is out; the input's pointers stay borrowed until then.
- * report: [out] may be NULL. Filled on TERSE_OK and TERSE_ENONFINITE.
+ * report: [out] may be NULL. Filled on TERSE_OK and TERSE_ENONFINITE. Pipelines that take the gradient in slice by
+ * slice (quantisers without selector, transform and one scale a tensor) find what is not finite as they go.
  * Returns: TERSE_OK; TERSE_ENONFINITE (policy ERROR; no slice may be encoded; a later begin without a gradient goes
  * on from what entered); TERSE_ENOMEM (nothing was changed).
  */
@@ -109,9 +110,16 @@ terse_status ts_encoder_begin(ts_encoder *encoder, ts_scratch *scratch, const ts
                               ts_encode_report *report) TERSE_NODISCARD;
 /* Bytes that no packet of this slice exceeds, after begin. */
 size_t ts_encoder_bound(const ts_encoder *encoder, const ts_scratch *scratch, uint32_t slice);
-/* Writes the packet of one slice. Returns TERSE_OK or TERSE_ENOSPACE (capacity below the bound; nothing changed). */
+/*
+ * Writes the packet of one slice. Returns TERSE_OK; TERSE_ENOSPACE (capacity below the bound; nothing changed);
+ * TERSE_ENONFINITE (policy ERROR: the slice's finite elements are in the residual, there is no packet, and the report
+ * counts the whole gradient; other slices can still be encoded).
+ */
 terse_status ts_encoder_slice(ts_encoder *encoder, ts_scratch *scratch, uint32_t slice, uint8_t *out, size_t capacity,
                               size_t *len) TERSE_NODISCARD;
+
+/* What is known of the step by now; all of it after the last slice. */
+void ts_encoder_report(const ts_encoder *encoder, ts_encode_report *report);
 
 /*
  * Gives a packet back that its receiver refused: residual[i] += what it said, for the slice's elements; what the encoder

@@ -18,7 +18,7 @@
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
-#define CHUNK_ELEMS 2048u           /* of quantisers without scales: what fits the first-level cache */
+#define CHUNK_ELEMS 1024u           /* of quantisers without blocks: a half of the first-level cache, with the gradient */
 #define PURPOSE_VALUES 0x76616C75u  /* "valu" */
 
 struct ts_encoder {
@@ -31,6 +31,7 @@ struct ts_encoder {
     size_t selected;
     float max_abs; /* of the tensor when it has one scale */
     uint64_t key;
+    ts_encode_report report;
 };
 
 terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) {
@@ -104,15 +105,16 @@ static void look_ahead(const ts_kernels *kernels, ts_sweep *s, size_t n) {
 /* Without a selector: is the input fit, and what is left for the slices to do. */
 static void begin_dense(ts_encoder *e, ts_scratch *scratch, const ts_kernels *kernels) {
     ts_sweep *s = &e->sweep;
-    size_t n = e->spec.n;
-    bool refused = s->bad_count > 0 && s->policy != TS_NONFINITE_ZERO;
+    size_t n = e->spec.n, known = s->bad_count, first = s->bad_first;
+    bool refused = known > 0 && s->policy != TS_NONFINITE_ZERO;
     bool one_scale = e->spec.pipeline->quantise_args.whole_tensor;
     if (refused || one_scale) {
-        size_t count = s->bad_count, first = s->bad_first;
         if (s->gradient || one_scale) e->max_abs = ts_bits_float(kernels->sweep(s, 0, n));
         s->gradient = NULL;
-        s->bad_count = count;
-        s->bad_first = first;
+        if (known > 0) { /* else the sweep found out */
+            s->bad_count = known;
+            s->bad_first = first;
+        }
         if (e->transform.sent && !refused) {
             e->max_abs = ts_encoder_delta_max(&e->transform, scratch, &e->spec, s->residual, e->input.step);
         }
@@ -186,7 +188,8 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
     if (spec->n > 0) {
         bool low_rank = e->transform.view.stage != NULL, dense = !spec->pipeline->select && !low_rank;
         bool skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
-        if (dense || skip) look_ahead(kernels, &e->sweep, spec->n);
+        bool as_it_goes = dense && input->gradient && !e->transform.sent; /* write_dense finds out by itself */
+        if (skip || (dense && !as_it_goes)) look_ahead(kernels, &e->sweep, spec->n);
         if (skip && e->sweep.bad_count > 0) {
             left_out = e->sweep.bad_count;
             left_out_first = e->sweep.bad_first;
@@ -204,14 +207,15 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
         }
     }
     bool refused = e->sweep.bad_count > 0 && e->sweep.policy != TS_NONFINITE_ZERO;
-    if (report) {
-        report->selected = refused ? 0 : e->selected;
-        report->let_go = let_go;
-        report->nonfinite_count = e->sweep.bad_count + left_out;
-        report->nonfinite_first = e->sweep.bad_count ? e->sweep.bad_first : left_out_first;
-    }
+    e->report = (ts_encode_report){.selected = refused ? 0 : e->selected,
+                                   .let_go = let_go,
+                                   .nonfinite_count = e->sweep.bad_count + left_out,
+                                   .nonfinite_first = e->sweep.bad_count ? e->sweep.bad_first : left_out_first};
+    if (report) *report = e->report;
     return refused ? TERSE_ENONFINITE : TERSE_OK;
 }
+
+void ts_encoder_report(const ts_encoder *e, ts_encode_report *report) { *report = e->report; }
 
 /* The selected elements of one slice: candidates [low, low + count). */
 static size_t slice_range(const ts_encoder *e, const ts_scratch *scratch, uint32_t slice, size_t *low) {
@@ -241,23 +245,75 @@ size_t ts_encoder_bound(const ts_encoder *e, const ts_scratch *scratch, uint32_t
     return ts_packet_bound(&s, k);
 }
 
+/* What is taken in next is asked for from memory while a chunk is encoded. */
+static void ask(const ts_sweep *s, size_t first, size_t end) {
+    for (size_t i = first; i < end; i += TS_CACHE_LINE / sizeof(float)) {
+        __builtin_prefetch(s->residual + i, 1);
+        if (s->gradient) __builtin_prefetch(s->gradient + i);
+        if (s->velocity) __builtin_prefetch(s->velocity + i, 1);
+    }
+}
+
+/* How many values of a dense slice are taken in and written together. */
+static size_t chunk_elems(const ts_block_format *format, size_t left) {
+    size_t n = ts_block_elems(format, left);
+    bool any_cut = format->stage->scales == 0 && format->stage->block_elems == 0;
+    return any_cut && n > CHUNK_ELEMS ? CHUNK_ELEMS : n;
+}
+
+/* Gives back what the chunks in `out` said, the slice's first `done` elements. */
+static void take_back_chunks(const ts_packet_slice *slice, const uint8_t *out, float *residual, size_t done) {
+    ts_block_format format = slice->format;
+    size_t base = format.block.first;
+    for (size_t at = 0; at < done;) {
+        size_t n = chunk_elems(&format, slice->n - at);
+        format.block.first = base + at;
+        ts_block_add(&format, out, n, residual + at);
+        out += ts_block_bytes(&format, n);
+        at += n;
+    }
+}
+
+/* The slice is refused after `done` elements, with n more in already: all finite ones are taken in, the others counted. */
+static void refuse_dense(ts_encoder *e, const ts_packet_slice *slice, const uint8_t *out, size_t done, size_t n) {
+    const ts_kernels *kernels = slice->format.block.kernels;
+    take_back_chunks(slice, out, e->input.residual + slice->first, done);
+    (void)kernels->sweep(&e->sweep, slice->first + done + n, slice->first + slice->n);
+    ts_sweep probe = e->sweep;
+    probe.bad_count = 0;
+    look_ahead(kernels, &probe, e->spec.n);
+    e->report.nonfinite_count = probe.bad_count;
+    e->report.nonfinite_first = probe.bad_first;
+}
+
 /* One pass over the slice's memory, block by block. */
-static size_t write_dense(ts_encoder *e, const ts_packet_slice *slice, uint8_t *out) {
+static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uint8_t *out, size_t *len) {
     ts_block_format format = slice->format;
     const ts_kernels *kernels = format.block.kernels;
-    size_t written = 0, base = format.block.first;
+    size_t written = 0, base = format.block.first, bad = e->sweep.bad_count;
+    bool small = format.stage->scales == 0;
     for (size_t at = 0; at < slice->n;) {
-        size_t left = slice->n - at, n = ts_block_elems(&format, left), first = slice->first + at;
-        if (format.stage->scales == 0 && n > CHUNK_ELEMS) n = CHUNK_ELEMS;
+        size_t left = slice->n - at, n = chunk_elems(&format, left), first = slice->first + at;
         float max_abs = e->max_abs;
         if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0)) {
             max_abs = ts_bits_float(kernels->sweep(&e->sweep, first, first + n));
         }
+        if (e->sweep.bad_count > bad && e->sweep.policy != TS_NONFINITE_ZERO) {
+            refuse_dense(e, slice, out, at, n);
+            return TERSE_ENONFINITE;
+        }
+        if (small) ask(&e->sweep, first + n, first + (left < 2 * n ? left : 2 * n));
         format.block.first = base + at;
         written += ts_block_write(&format, e->input.residual + first, n, max_abs, out + written);
         at += n;
     }
-    return written;
+    if (e->sweep.bad_count > bad) {
+        if (e->report.nonfinite_count == 0 || e->sweep.bad_first < e->report.nonfinite_first)
+            e->report.nonfinite_first = e->sweep.bad_first;
+        e->report.nonfinite_count += e->sweep.bad_count - bad;
+    }
+    *len = written;
+    return TERSE_OK;
 }
 
 /* Elements that far ahead are asked for while one is written; random places of a large array. */
@@ -314,7 +370,7 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     } else if (s.view.stage) {
         written = ts_encoder_transform_write(&e->transform, scratch, &s, e->input.residual, inner);
     } else {
-        written = write_dense(e, &s, inner);
+        TS_TRY(write_dense(e, &s, inner, &written));
     }
     if (wrapped) return ts_packet_wrap(&s, scratch, inner, written, out, capacity, len);
     *len = written;

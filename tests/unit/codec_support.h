@@ -23,7 +23,10 @@ typedef struct {
 
 void ts_unit_tensor_open(ts_unit_tensor *tensor, const char *pipeline, size_t n, size_t slice_elems, ts_simd simd);
 void ts_unit_tensor_close(ts_unit_tensor *tensor);
-/* One step; fails the test unless begin() gives `wanted`; encodes all slices when that is TERSE_OK. */
+/*
+ * One step; fails the test unless it gives `wanted`, TERSE_ENONFINITE from begin() or from a slice, which then has no
+ * packet (NULL) while the others have theirs.
+ */
 void ts_unit_encode(ts_unit_tensor *tensor, const float *gradient, uint64_t step, terse_status wanted);
 /* sum[n] += what the packets say. */
 void ts_unit_decode_add(ts_unit_tensor *tensor, float *sum);

@@ -76,8 +76,7 @@ static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len)
 }
 
 /* Begins the step's encoding: everything that happens to the tensor as a whole. Without the lock. */
-static terse_status begin_encode(ts_client *client, uint32_t t, const float *gradient, float scale, float *residual,
-                                 ts_encode_report *report) {
+static terse_status begin_encode(ts_client *client, uint32_t t, const float *gradient, float scale, float *residual) {
     const ts_config *config = client->config;
     const ts_tensor *declared = &client->contract->tensors[t];
     ts_client_tensor *tensor = &client->tensors[t];
@@ -98,7 +97,7 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
         input.params = tensor->param;
         input.weight_decay = (float)config->optimizer.weight_decay;
     }
-    return ts_encoder_begin(tensor->encoder, client->scratch, &input, report);
+    return ts_encoder_begin(tensor->encoder, client->scratch, &input, NULL);
 }
 
 static terse_status encode_slices(ts_client *client, uint32_t t) {
@@ -152,14 +151,15 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     if (memory->brief) ts_feedback_read_brief(memory, residual);
     terse_status status = take_back(client, t, residual);
     ts_client_let_go(client);
-    if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, residual, &report);
+    if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, residual);
     ts_client_take_back(client);
+    if (status == TERSE_OK) status = encode_slices(client, t);
+    ts_encoder_report(client->tensors[t].encoder, &report);
     if (report.nonfinite_count) note_nonfinite(client, t, &report);
     if (status == TERSE_ENONFINITE)
         return ts_client_fail(client, status, "the gradient of %s holds %zu values that are not finite, "
                               "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
                               ts_client_tensor_name(client, t), report.nonfinite_count, report.nonfinite_first, step);
-    if (status == TERSE_OK) status = encode_slices(client, t);
     ts_client_let_go(client);
     if (status == TERSE_OK && memory->estimate) status = follow_estimate(client, t);
     client->counters.let_go += report.let_go;
