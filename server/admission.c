@@ -108,6 +108,7 @@ static terse_status take_packet(admission *a, uint32_t number, const uint8_t *pa
     verdict what = incarnation == member->incarnation ? judge(job, slice, a->worker, a->push->step, len) : LATE;
     if (what == VERDICTS) {
         TS_TRY(hold(a, slice, packet, len, now_us));
+        slice->slots[a->worker].samples = a->push->samples;
         owe_push(job, slice, a->worker, a->push);
         if (member->unacked_since_us == 0) member->unacked_since_us = now_us;
         ts_rounds_consider(job, slice);

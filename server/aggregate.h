@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sum of one slice's packets. Packets are added in ascending worker order,
- * so the bits depend neither on arrival nor on threads nor on servers; with
- * sparse packets the cost grows with what was sent, not with the slice.
+ * What the workers said of one slice becomes one gradient. Packets are added in
+ * ascending worker order, so the bits depend neither on arrival nor on threads
+ * nor on servers; with sparse packets the cost grows with what was sent, not
+ * with the slice.
  */
 #ifndef TS_SERVER_AGGREGATE_H
 #define TS_SERVER_AGGREGATE_H
 
 #include "common/codec/codec.h"
+#include "common/config/config.h"
 #include "common/contract/contract.h"
 
 /* Working memory of one thread. Between uses every float and every bit is 0. */
@@ -16,6 +18,8 @@ typedef struct {
     uint64_t *touched; /* [own] a bit an element that some packet named */
     size_t elems;      /* room */
     bool dense;        /* some packet spoke of every element: the bits say nothing */
+    float *lanes;      /* [own] robust modes: what each worker said, count × n, then a block of ordering */
+    size_t lanes_elems;
 } ts_sum;
 
 /* What one worker said of the slice. */
@@ -24,22 +28,34 @@ typedef struct {
     const uint8_t *packet; /* [borrow] */
     size_t len;
     ts_decode_state *state; /* [borrow] of that worker at the slice; NULL when its pipeline keeps none */
+    uint32_t samples;       /* that its gradient is a mean of; 0 stands for 1 */
+    bool quarantined;       /* [out] it holds NaN or infinity, and was left out */
 } ts_contribution;
 
-/* Which slice, and at which step. */
+/* Which slice, at which step, and how to aggregate. */
 typedef struct {
     const ts_contract *contract;
     uint32_t slice; /* the job's number of the slice */
     uint64_t step;
+    const ts_config *config; /* [borrow] its section aggregation; NULL for the plain mean */
 } ts_aggregate_place;
+
+typedef struct {
+    uint32_t taken;   /* packets that went in: all but the quarantined ones */
+    float factor;     /* what the sum is still to be multiplied by (ts_sum_scale) */
+    uint32_t culprit; /* on failure: the worker whose packet it was */
+} ts_aggregate_outcome;
 
 /* Room for slices of n elements. Returns TERSE_ENOMEM (unchanged). */
 terse_status ts_sum_reserve(ts_sum *sum, size_t n) TERSE_NODISCARD;
 void ts_sum_free(ts_sum *sum);
+size_t ts_sum_bytes(const ts_sum *sum);
 /* Back to zero after a slice of n elements; costs what was touched. */
 void ts_sum_clear(ts_sum *sum, size_t n);
-/* Multiplies by 1/participants. */
-void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants);
+/* Multiplies by the outcome's factor. */
+void ts_sum_scale(ts_sum *sum, size_t n, float factor);
+/* Clamps each element to ±value, then scales the slice down to a norm; 0 leaves out either. */
+void ts_sum_clip(ts_sum *sum, size_t n, double value, double norm);
 
 /*
  * EF21: adds the sum to that of all workers' estimates and becomes their mean. estimate: n. A worker that has left
@@ -48,11 +64,16 @@ void ts_sum_average(ts_sum *sum, size_t n, uint32_t participants);
 void ts_sum_estimate(ts_sum *sum, float *estimate, size_t n, uint32_t workers);
 
 /*
- * Adds the packets of one slice to a cleared sum.
- * contributions: in ascending worker order. culprit: [out] the worker whose packet failed, on failure.
+ * Aggregates the packets of one slice into a cleared sum:
+ *   mean, sum          Σ g over the workers
+ *   samples            Σ samples · g; when all say the same number, Σ g
+ *   clip               each g of norm above clip_norm is scaled down to it first
+ *   median, trimmed    of each coordinate, see robust_order.h; absent elements of sparse packets are 0
+ * contributions: in ascending worker order; `quarantined` is set.
+ * outcome: [out] on success taken and factor, else culprit.
  * Returns: TERSE_OK; TERSE_ECORRUPT, TERSE_ENOMEM (the sum is cleared again).
  */
 terse_status ts_aggregate(ts_sum *sum, ts_scratch *scratch, const ts_aggregate_place *place,
-                          const ts_contribution *contributions, uint32_t count, uint32_t *culprit) TERSE_NODISCARD;
+                          ts_contribution *contributions, uint32_t count, ts_aggregate_outcome *outcome) TERSE_NODISCARD;
 
 #endif

@@ -51,7 +51,7 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
     for (uint32_t i = 0; i < rounds->item_count; i++) {
         const ts_round_item *item = &rounds->items[i];
         if (item->in_use) continue; /* its memory is not ours to read now */
-        bytes += (item->sum.elems + item->difference_elems) * sizeof(float) + item->packet_room;
+        bytes += ts_sum_bytes(&item->sum) + item->difference_elems * sizeof(float) + item->packet_room;
         bytes += ts_scratch_bytes(item->scratch);
     }
     return bytes;
@@ -69,12 +69,16 @@ void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
 
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
-    ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version};
+    ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version,
+                                .config = item->config};
+    ts_aggregate_outcome outcome;
     terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first,
-                                       entry->count, &entry->culprit);
+                                       entry->count, &outcome);
+    if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
     if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
-    else ts_sum_average(&item->sum, slice->n, entry->count);
+    else ts_sum_scale(&item->sum, slice->n, outcome.factor);
+    ts_sum_clip(&item->sum, slice->n, item->config->optimizer.clip_value, item->config->optimizer.clip_norm);
     ts_optimizer_input input = {
         .n = slice->n,
         .params = slice->params,
@@ -85,7 +89,7 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
         .plain = item->contract->tensors[slice->tensor].worker_momentum,
     };
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
-    item->optimizer->step(item->config, &input);
+    if (outcome.taken > 0) item->optimizer->step(item->config, &input); /* else nobody said anything of use */
     /* Gradients that are finite each can add up to more than a float holds; no later round would mend that. */
     status = ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
     if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
@@ -142,6 +146,17 @@ static void refuse_packet(ts_job *job, ts_slice_state *slice, const ts_round_ent
                 "the packet is not one that its pipeline can have written");
 }
 
+/* A packet of NaN or infinity is left out of its round. Said the first, second, fourth … time of each worker. */
+static void note_quarantine(ts_job *job, const ts_slice_state *slice, uint32_t worker) {
+    ts_link *link = &job->server->links[ts_job_peer(job, worker)];
+    uint64_t times = ++link->quarantined;
+    if (times & (times - 1)) return;
+    ts_log(TS_LOG_WARN, "round", "a push that is not finite was left out of its round",
+           "from=\"%s\" tensor=%s slice=%u step=%llu times=%llu", ts_job_worker_name(job, worker),
+           job->contract->tensors[slice->tensor].name, slice->local, (unsigned long long)slice->version,
+           (unsigned long long)times);
+}
+
 static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry *entry) {
     ts_slice_state *slice = entry->slice;
     slice->busy = false;
@@ -149,8 +164,11 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
         refuse_packet(job, slice, entry);
         return;
     }
-    for (uint32_t c = 0; c < entry->count; c++)
-        ts_store_drop(slice, item->contributions[entry->first + c].worker);
+    for (uint32_t c = 0; c < entry->count; c++) {
+        const ts_contribution *from = &item->contributions[entry->first + c];
+        if (from->quarantined) note_quarantine(job, slice, from->worker);
+        ts_store_drop(slice, from->worker);
+    }
     slice->version++;
     job->rounds.closed++;
     if (slice->kind != TS_DOWNLINK_REPLACE)
@@ -200,7 +218,8 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
         if (!job->consistency->takes_part(slice, w)) continue;
         item->contributions[item->contribution_count++] =
             (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len,
-                              .state = slice->push_states ? slice->push_states[w] : NULL};
+                              .state = slice->push_states ? slice->push_states[w] : NULL,
+                              .samples = slice->slots[w].samples};
         entry.count++;
     }
     item->entries[item->entry_count++] = entry;

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t steady_in_base, steady_out_base;
     uint64_t last_heard_us, last_sent_us;
     uint64_t corrupt, other_version, rejected;
+    uint64_t quarantined;               /* slice packets of NaN or infinity, left out of their rounds */
     uint64_t send_failures;
     uint64_t last_abort_us;
 } ts_link;

@@ -28,6 +28,10 @@ void ts_touched_clear(float *sum, const uint64_t *touched, size_t n);
 void ts_touched_scale(float *sum, float factor, const uint64_t *touched, size_t n);
 /* sum[i] += x[i] */
 void ts_touched_add(float *sum, const float *x, const uint64_t *touched, size_t n);
+/* x[i] clamped to ±limit; touched: NULL for all of them. NaN stays. */
+void ts_touched_clamp(float *x, float limit, const uint64_t *touched, size_t n);
+/* Σ x[i]² in double: in element order, or by the kernel's lanes when touched is NULL. */
+double ts_touched_sum_squares(const float *x, const uint64_t *touched, size_t n);
 /* How many of x are NaN or infinite. touched: NULL for all of them. */
 size_t ts_touched_nonfinite(const float *x, const uint64_t *touched, size_t n);
 /* params[i] -= rate * gradient[i], rounded after the product and after the difference */

@@ -30,6 +30,7 @@ typedef struct {
     const uint8_t *packet; /* inside frame */
     size_t len;
     uint64_t step;         /* the packet's */
+    uint32_t samples;      /* the packet's; 0 stands for 1 */
     uint64_t arrived_us;
     bool acked;            /* an explicit Ack was sent for it */
     uint8_t owed;

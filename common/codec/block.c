@@ -2,6 +2,7 @@
 #include "common/codec/block.h"
 
 #include "common/base/bytes.h"
+#include "common/codec/stage_list.h"
 
 ts_block_format ts_block_format_of(const ts_pipeline *pipeline, const ts_kernels *kernels, bool sparse) {
     return (ts_block_format){.stage = pipeline->quantise,
@@ -90,6 +91,21 @@ bool ts_block_valid(const ts_block_format *format, const uint8_t *in, size_t n) 
         if (!finite(scales[i])) return false;
     }
     return format->stage->valid(&format->block, scales, in + at, n);
+}
+
+/* fp32, fp16, bf16: nothing but NaN and infinity makes such a block invalid. */
+static bool is_float(const ts_quantise_stage *stage) {
+    return stage == &ts_quantise_fp32 || stage == &ts_quantise_fp16 || stage == &ts_quantise_bf16;
+}
+
+bool ts_block_nonfinite(const ts_block_format *format, const uint8_t *in, size_t n) {
+    if (alone(format, n) || is_float(format->stage)) return !ts_block_valid(format, in, n);
+    float scales[TS_BLOCK_SCALES] = {0};
+    (void)read_scales(format, in, n, scales);
+    for (unsigned i = 0; i < format->stage->scales; i++) {
+        if (!finite(scales[i])) return true;
+    }
+    return false;
 }
 
 void ts_block_decode(const ts_block_format *format, const uint8_t *in, size_t n, float *x) {

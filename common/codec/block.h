@@ -41,6 +41,8 @@ size_t ts_blocks_bytes(const ts_block_format *format, size_t n);
 size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out);
 /* Whether an encoder can have written this block of ts_block_bytes(n) bytes. */
 bool ts_block_valid(const ts_block_format *format, const uint8_t *in, size_t n);
+/* Whether an invalid block is so because a float or a scale in it is NaN or infinite. */
+bool ts_block_nonfinite(const ts_block_format *format, const uint8_t *in, size_t n);
 /* Of a valid block. */
 void ts_block_decode(const ts_block_format *format, const uint8_t *in, size_t n, float *x);
 void ts_block_add(const ts_block_format *format, const uint8_t *in, size_t n, float *sum);

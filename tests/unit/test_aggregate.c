@@ -70,9 +70,10 @@ static void sums_like_a_loop(const char *pipeline) {
         }
         for (size_t i = 0; i < 100; i++) want[i] *= 0.25f;
         ts_aggregate_place place = {.contract = contract, .slice = s, .step = 5};
-        uint32_t culprit = 99;
-        ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, WORKERS, &culprit));
-        ts_sum_average(&sum, 100, WORKERS);
+        ts_aggregate_outcome outcome;
+        ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, WORKERS, &outcome));
+        ck_assert_uint_eq(outcome.taken, WORKERS);
+        ts_sum_scale(&sum, 100, outcome.factor);
         ck_assert_mem_eq(sum.value, want, sizeof want);
         for (size_t i = 0; i < 100; i++)
             if (want[i] != 0) ck_assert(sum.dense || (sum.touched[i / 64] >> (i % 64) & 1));
@@ -101,19 +102,19 @@ START_TEST(a_bad_packet_names_its_worker_and_leaves_no_trace) {
     ts_sum sum = {0};
     packets all[WORKERS];
     float zero[100] = {0};
-    uint32_t culprit = 99;
+    ts_aggregate_outcome outcome;
     ck_assert_ok(ts_scratch_create(&scratch));
     ck_assert_ok(ts_sum_reserve(&sum, 100));
     for (uint32_t w = 0; w < WORKERS; w++) encode(contract, scratch, w, 0, &all[w]);
-    ts_contribution from[3] = {{0, all[0].bytes[0], all[0].len[0], NULL},
-                               {2, all[2].bytes[0], all[2].len[0] - 1, NULL},
-                               {3, all[3].bytes[0], all[3].len[0], NULL}};
+    ts_contribution from[3] = {{.worker = 0, .packet = all[0].bytes[0], .len = all[0].len[0]},
+                               {.worker = 2, .packet = all[2].bytes[0], .len = all[2].len[0] - 1},
+                               {.worker = 3, .packet = all[3].bytes[0], .len = all[3].len[0]}};
     ts_aggregate_place place = {.contract = contract, .slice = 0, .step = 0};
-    ck_assert_status(ts_aggregate(&sum, scratch, &place, from, 3, &culprit), TERSE_ECORRUPT);
-    ck_assert_uint_eq(culprit, 2);
+    ck_assert_status(ts_aggregate(&sum, scratch, &place, from, 3, &outcome), TERSE_ECORRUPT);
+    ck_assert_uint_eq(outcome.culprit, 2);
     ck_assert_mem_eq(sum.value, zero, sizeof zero);
     from[1].len++;
-    ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, 3, &culprit));
+    ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, 3, &outcome));
     release(all);
     ts_sum_free(&sum);
     ts_scratch_destroy(scratch);
