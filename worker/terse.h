@@ -73,6 +73,12 @@ TERSE_API terse_status terse_declare(terse *client, const char *name, terse_dtyp
 TERSE_API terse_status terse_set_total_steps(terse *client, uint64_t steps) TERSE_NODISCARD;
 
 /*
+ * Says how many samples the gradients pushed from now on are means of, for `aggregation: {mode: samples}`: a smaller
+ * last batch then counts less. Every gradient counts 1 until it is called. Returns TERSE_OK, EPEER, ETIMEDOUT.
+ */
+TERSE_API terse_status terse_set_samples(terse *client, uint32_t samples) TERSE_NODISCARD;
+
+/*
  * Agrees on the contract and makes the parameters equal everywhere: worker 0's replica is set on the servers, and the
  * others pull it. Collective: all workers.
  * Returns: TERSE_OK, EMISMATCH (another worker declared otherwise: the message names tensor and worker), ETIMEDOUT, EPEER.

@@ -48,6 +48,8 @@ terse_status ts_client_declare(ts_client *client, const char *name, const int64_
                                uint32_t *tensor) TERSE_NODISCARD;
 /* Steps of the whole training, for schedules; 0 when unknown. Returns TERSE_OK, TERSE_ESTATE (after start). */
 terse_status ts_client_set_total_steps(ts_client *client, uint64_t steps) TERSE_NODISCARD;
+/* Samples that the gradients pushed from now on are means of (aggregation.mode: samples). At any time. */
+void ts_client_set_samples(ts_client *client, uint32_t samples);
 /*
  * Starts attaching; the state becomes TRAINING when done. Returns TERSE_OK; TERSE_ESTATE (no tensor, called twice: as
  * before); TERSE_EPEER, TERSE_EUNSUPPORTED, TERSE_ENOMEM and others: FAILED, with a message.

@@ -107,6 +107,7 @@ struct ts_client {
     ts_outbox outbox;
     ts_client_server *servers;
     uint32_t server_count;
+    uint32_t samples;         /* of the gradients pushed now; 0 when nobody said */
     uint32_t pushed_tensors;  /* tensors not IDLE */
     uint32_t deferred_tensors;
     bool sets_parameters;     /* worker 0, on servers that have none yet */

@@ -66,6 +66,7 @@ static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len)
     ts_client_server *server = &client->servers[client->contract->slices[slice].server];
     slot->len = len;
     slot->step = step;
+    slot->samples = client->samples;
     slot->state = TS_SLOT_GATHERED;
     client->tensors[client->contract->slices[slice].tensor].unanswered++;
     client->counters.push_payload_bytes += len;
@@ -228,6 +229,8 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t
         for (size_t i = 0; i < count; i++) tensor->dense[index[i]] = 0;
     return status;
 }
+
+void ts_client_set_samples(ts_client *client, uint32_t samples) { client->samples = samples; }
 
 bool ts_client_pushed(const ts_client *client, uint32_t tensor) {
     return tensor < client->contract->tensor_count && !client->tensors[tensor].unanswered && !client->tensors[tensor].deferred;

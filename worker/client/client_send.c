@@ -44,17 +44,19 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
 static uint32_t send_frame(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count) {
     const uint32_t *slices = server->slices;
     uint64_t step = client->outbox.slots[slices[locals[0]]].step;
+    uint32_t samples = client->outbox.slots[slices[locals[0]]].samples;
     size_t bytes = 0;
     uint32_t taken = 0;
     while (taken < count) {
         const ts_outbox_slot *slot = &client->outbox.slots[slices[locals[taken]]];
         size_t more = slot->len + TS_BUNDLE_ENTRY_MAX_BYTES;
-        if (taken && (slot->step != step || bytes + more > TS_CLIENT_GATHER_BYTES)) break;
+        if (taken && (slot->step != step || slot->samples != samples || bytes + more > TS_CLIENT_GATHER_BYTES)) break;
         bytes += more;
         taken++;
     }
     Terse__Push push = TERSE__PUSH__INIT;
     push.step = step;
+    push.samples = samples;
     push.pull = true; /* in BSP nobody pushes a step without wanting what comes of it */
     Terse__Header header = TERSE__HEADER__INIT;
     header.body_case = TERSE__HEADER__BODY_PUSH;

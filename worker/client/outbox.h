@@ -25,6 +25,7 @@ typedef struct {
     uint8_t *bytes;
     size_t capacity, len;
     uint64_t step;
+    uint32_t samples; /* that the gradient was a mean of; 0 when nobody said */
     ts_slot_state state;
 } ts_outbox_slot;
 

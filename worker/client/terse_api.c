@@ -107,6 +107,12 @@ terse_status terse_set_total_steps(terse *client, uint64_t steps) {
     return ts_terse_leave(client, ts_client_set_total_steps(client->client, steps));
 }
 
+terse_status terse_set_samples(terse *client, uint32_t samples) {
+    TS_TRY(enter(client));
+    ts_client_set_samples(client->client, samples);
+    return ts_terse_leave(client, TERSE_OK);
+}
+
 static bool attached(terse *client, void *argument) {
     (void)argument;
     return ts_client_get_state(client->client) == TS_CLIENT_TRAINING;
