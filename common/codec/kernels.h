@@ -134,6 +134,8 @@ extern const ts_kernels ts_kernels_scalar;
 #if defined(__x86_64__)
 extern const ts_kernels ts_kernels_avx2; /* only for CPUs that have it, as all of these */
 extern const ts_kernels ts_kernels_avx512;
+#elif defined(__aarch64__)
+extern const ts_kernels ts_kernels_neon;
 #endif
 
 static inline uint32_t ts_float_bits(float x) {

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/cross/compare.h"
+
+#include <string.h>
+
+#define TOLD_MOST 20
+
+uint32_t cross_random(cross *c) {
+    c->random ^= c->random << 13;
+    c->random ^= c->random >> 7;
+    c->random ^= c->random << 17;
+    return (uint32_t)(c->random >> 32);
+}
+
+/* About normal: the sum of four. */
+static float some(cross *c) {
+    float sum = 0;
+    for (int i = 0; i < 4; i++) sum += (float)(int32_t)cross_random(c) * 0x1p-31f;
+    return sum;
+}
+
+void cross_input(cross *c, unsigned kind, float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        float v = some(c);
+        uint32_t any = cross_random(c);
+        switch (kind) {
+        case 0: x[i] = (any & 1) ? 0.0f : -0.0f; break;
+        case 1: x[i] = 0.125f; break;
+        case 2: x[i] = v; break;
+        case 3: x[i] = v * 1e-38f; break; /* about the smallest normal number */
+        case 4: x[i] = v > 0 ? 3.4028234e38f : -3.4028234e38f; break;
+        case 5: x[i] = any % 50 ? 0.0f : v; break;
+        case 6: x[i] = ts_bits_float((any & 0x80FFFFFFu) | (0x38u + (any >> 24) % 16) << 24); break;
+        case 7: x[i] = ts_bits_float((any & TS_ABS_MASK) < TS_INF_BITS ? any : any & 0xBFFFFFFFu); break; /* anything */
+        case 8: x[i] = any % 97 ? v : (any & 0x800) ? ts_bits_float(TS_INF_BITS) : -ts_bits_float(0x7FC00000u); break;
+        default: x[i] = any % 3 ? v * 3e38f : ts_bits_float(any); break;
+        }
+    }
+}
+
+void cross_expect(cross *c, bool equal, const char *kernel, size_t n, size_t detail) {
+    c->compared++;
+    if (equal) return;
+    c->differences++;
+    if (c->told++ >= TOLD_MOST) return;
+    cross_print("DIFFERENT: ");
+    cross_print(kernel);
+    cross_print(", n ");
+    cross_print_number(n);
+    cross_print(", case ");
+    cross_print_number(detail);
+    cross_print("\n");
+}
+
+bool cross_same(const void *a, const void *b, size_t bytes) {
+    const uint8_t *x = a, *y = b;
+    size_t i = 0;
+    for (; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+        uint64_t v, w;
+        memcpy(&v, x + i, sizeof v);
+        memcpy(&w, y + i, sizeof w);
+        if (v != w) return false;
+    }
+    for (; i < bytes; i++) {
+        if (x[i] != y[i]) return false;
+    }
+    return true;
+}
+
+/* A level must not leave a kernel out: all behind `level` are functions. */
+static bool complete(const ts_kernels *kernels) {
+    uintptr_t entry;
+    for (size_t at = offsetof(ts_kernels, add); at < sizeof *kernels; at += sizeof entry) {
+        memcpy(&entry, (const uint8_t *)kernels + at, sizeof entry);
+        if (entry == 0) return false;
+    }
+    return true;
+}
+
+size_t cross_compare(cross *c, ts_simd level) {
+    c->kernels = ts_kernels_get(level);
+    c->reference = &ts_kernels_scalar;
+    c->random = 0x9E3779B97F4A7C15u;
+    if (c->kernels->level != level) {
+        cross_print("this level was not built\n");
+        return 1;
+    }
+    if (!complete(c->kernels)) {
+        cross_print("a kernel is missing in this level's table\n");
+        return 1;
+    }
+    cross_sweeps(c);
+    cross_quantisers(c);
+    cross_low_rank(c);
+    cross_print("kernels: ");
+    cross_print_number(c->compared);
+    cross_print(" comparisons, ");
+    cross_print_number(c->differences);
+    cross_print(" differences\n");
+    return c->differences;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sweeps, selection and what is element by element. */
+#include <string.h>
+
+#include "tests/cross/compare.h"
+
+static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 200, 255, 257, 1000, 2049};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+/* n floats and what stands behind them, which nobody may touch. */
+#define BEHIND 32
+static void twice(cross_floats *to, const float *x, size_t n) {
+    memset(to->want + n, 0x5A, BEHIND * sizeof(float));
+    memset(to->got + n, 0x5A, BEHIND * sizeof(float));
+    memcpy(to->want, x, n * sizeof *x);
+    memcpy(to->got, x, n * sizeof *x);
+}
+
+static bool equal(const cross_floats *x, size_t n) { return cross_same(x->want, x->got, (n + BEHIND) * sizeof(float)); }
+
+static bool same_double(double a, double b) { return cross_same(&a, &b, sizeof a); }
+
+/* shift: arrays need no alignment. */
+static void plain(cross *c, unsigned kind, size_t n, size_t shift) {
+    size_t detail = kind * 10 + shift;
+    const float *b = c->gradient;
+    cross_input(c, kind, c->input, CROSS_MOST);
+    cross_input(c, kind == 4 ? 2 : kind, c->gradient, CROSS_MOST);
+    twice(&c->x, c->input, n + shift);
+    c->reference->add(c->x.want + shift, b, n);
+    c->kernels->add(c->x.got + shift, b, n);
+    cross_expect(c, equal(&c->x, n + shift), "add", n, detail);
+    twice(&c->x, c->input, n + shift);
+    c->reference->sub(c->x.want + shift, b, c->x.want + shift, n);
+    c->kernels->sub(c->x.got + shift, b, c->x.got + shift, n);
+    cross_expect(c, equal(&c->x, n + shift), "sub", n, detail);
+    twice(&c->x, c->input, n + shift);
+    c->reference->scale(c->x.want + shift, 0.3f, n);
+    c->kernels->scale(c->x.got + shift, 0.3f, n);
+    cross_expect(c, equal(&c->x, n + shift), "scale", n, detail);
+    twice(&c->x, c->input, n + shift);
+    c->reference->descend(c->x.want + shift, b, 0.1f, n);
+    c->kernels->descend(c->x.got + shift, b, 0.1f, n);
+    cross_expect(c, equal(&c->x, n + shift), "descend", n, detail);
+    const float *x = c->input + shift;
+    cross_expect(c, same_double(c->reference->sum_squares(x, n), c->kernels->sum_squares(x, n)), "sum_squares", n, detail);
+    cross_expect(c, same_double(c->reference->sum_abs(x, n), c->kernels->sum_abs(x, n)), "sum_abs", n, detail);
+    if (n == 0) return;
+    float low[2], high[2];
+    c->reference->min_max(x, n, &low[0], &high[0]);
+    c->kernels->min_max(x, n, &low[1], &high[1]);
+    cross_expect(c, cross_same(low, low + 1, sizeof *low) && cross_same(high, high + 1, sizeof *high), "min_max", n, detail);
+}
+
+static void search(cross *c, unsigned kind, size_t n, size_t shift) {
+    size_t first[2] = {7, 7}, detail = kind * 10 + shift;
+    cross_input(c, kind, c->input, CROSS_MOST);
+    const float *x = c->input + shift;
+    cross_expect(c, c->reference->max_abs(x, n) == c->kernels->max_abs(x, n), "max_abs", n, detail);
+    size_t want = c->reference->nonfinite(x, n, &first[0]), got = c->kernels->nonfinite(x, n, &first[1]);
+    cross_expect(c, want == got && first[0] == first[1], "nonfinite", n, detail);
+}
+
+/* Kinds of sweep: bit 0 scale, 1 velocity, 2 nesterov, 3 weight decay, 4 zero policy; 32 reads the residual alone. */
+#define SWEEPS 33
+
+static ts_sweep sweep_of(const cross *c, unsigned how, float *residual, float *velocity) {
+    return (ts_sweep){.gradient = how == 32 ? NULL : c->gradient,
+                      .scale = how & 1 ? 0.7f : 1.0f,
+                      .residual = residual,
+                      .velocity = how < 32 && (how & 2) ? velocity : NULL,
+                      .momentum = 0.9f,
+                      .nesterov = how & 4,
+                      .params = how < 32 && (how & 8) ? c->params : NULL,
+                      .weight_decay = 0.01f,
+                      .policy = how & 16 ? TS_NONFINITE_ZERO : TS_NONFINITE_ERROR};
+}
+
+static void prepare(cross *c, unsigned kind, size_t n) {
+    cross_input(c, kind < CROSS_FINITE ? kind : 2, c->input, n);
+    cross_input(c, kind, c->gradient, n);
+    cross_input(c, kind == 9 ? 9 : 2, c->velocity, n);
+    cross_input(c, kind == 8 ? 8 : 2, c->params, n);
+    if (kind == 9) cross_input(c, 9, c->input, n);
+    twice(&c->x, c->input, n);
+    twice(&c->y, c->velocity, n);
+}
+
+static bool same_counts(const ts_sweep *a, const ts_sweep *b) {
+    return a->bad_count == b->bad_count && (a->bad_count == 0 || a->bad_first == b->bad_first);
+}
+
+static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
+    prepare(c, kind, n);
+    ts_sweep want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+    size_t first = n > 5 ? 3 : 0;
+    uint32_t top[2] = {c->reference->sweep(&want, first, n), c->kernels->sweep(&got, first, n)};
+    bool same = top[0] == top[1] && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n);
+    cross_expect(c, same, "sweep", n, kind * 100 + how);
+}
+
+/* Runs a selection to its end, emptying the candidates each time they are full. Returns how many there were. */
+static size_t drain(cross *c, const ts_kernels *kernels, ts_sweep *s, size_t n, uint32_t floor, size_t capacity, int side) {
+    ts_candidates found = {.index = c->index[0], .bits = c->bits[0], .order = c->order, .floor = floor, .capacity = capacity};
+    size_t count = 0;
+    for (size_t at = 0, turns = 0; turns < 2 * n + 2; turns++) {
+        at = kernels->select(s, at, n, &found);
+        memcpy(c->taken[side][0] + count, found.index, found.count * sizeof(uint32_t));
+        memcpy(c->taken[side][1] + count, found.bits, found.count * sizeof(uint32_t));
+        count += found.count;
+        found.count = 0;
+        if (at == n) return count;
+    }
+    return SIZE_MAX; /* it never got to the end */
+}
+
+static size_t drain_pair(cross *c, const ts_kernels *kernels, ts_sweep *s, size_t half, uint32_t floor, size_t capacity,
+                         int side) {
+    ts_candidates found[2];
+    size_t count[2] = {0, CROSS_ROOM}; /* the halves apart from each other */
+    for (int p = 0; p < 2; p++) {
+        found[p] = (ts_candidates){
+            .index = c->index[p], .bits = c->bits[p], .order = c->order, .floor = floor, .capacity = capacity};
+    }
+    for (size_t at = 0, turns = 0; turns < 2 * half + 2; turns++) {
+        at = kernels->select_pair(s, at, half, found);
+        for (int p = 0; p < 2; p++) {
+            memcpy(c->taken[side][0] + count[p], found[p].index, found[p].count * sizeof(uint32_t));
+            memcpy(c->taken[side][1] + count[p], found[p].bits, found[p].count * sizeof(uint32_t));
+            count[p] += found[p].count;
+            found[p].count = 0;
+        }
+        if (at == half) return count[0] * 65536 + count[1];
+    }
+    return SIZE_MAX;
+}
+
+static bool same_taken(const cross *c, size_t at, size_t n) {
+    return cross_same(c->taken[0][0] + at, c->taken[1][0] + at, n * sizeof(uint32_t)) &&
+           cross_same(c->taken[0][1] + at, c->taken[1][1] + at, n * sizeof(uint32_t));
+}
+
+static void selections(cross *c, unsigned kind, size_t n, unsigned how, bool in_pair) {
+    static const uint32_t floors[] = {0, 1, TS_MIN_NORMAL_BITS, 0x3F000000u, 0x3FC00000u, 0x7F7FFFFFu};
+    for (size_t f = 0; f < sizeof floors / sizeof floors[0]; f++) {
+        for (size_t capacity = TS_SELECT_GROUP + 5; capacity < 4 * CROSS_ROOM; capacity = capacity * 4 + n) {
+            prepare(c, kind, n);
+            for (int side = 0; side < 2; side++) {
+                for (int what = 0; what < 2; what++) {
+                    memset(c->taken[side][what], 0, n * sizeof(uint32_t));
+                    memset(c->taken[side][what] + CROSS_ROOM, 0, n * sizeof(uint32_t));
+                }
+            }
+            ts_sweep want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+            size_t a, b;
+            if (in_pair) {
+                a = drain_pair(c, c->reference, &want, n / 2, floors[f], capacity, 0);
+                b = drain_pair(c, c->kernels, &got, n / 2, floors[f], capacity, 1);
+            } else {
+                a = drain(c, c->reference, &want, n, floors[f], capacity, 0);
+                b = drain(c, c->kernels, &got, n, floors[f], capacity, 1);
+            }
+            bool same = a == b && a != SIZE_MAX && same_taken(c, 0, n) && same_taken(c, CROSS_ROOM, n) &&
+                        same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n);
+            cross_expect(c, same, in_pair ? "select_pair" : "select", n, (kind * 100 + how) * 10 + f);
+        }
+    }
+}
+
+void cross_sweeps(cross *c) {
+    static const size_t few[] = {0, 3, 63, 65, 129, 800};
+    for (unsigned kind = 0; kind < CROSS_KINDS; kind++) {
+        for (size_t i = 0; i < SIZES; i++) {
+            for (size_t shift = 0; shift < 4; shift += 3) {
+                if (kind < CROSS_FINITE) plain(c, kind, sizes[i], shift);
+                search(c, kind, sizes[i], shift);
+            }
+            for (unsigned how = 0; how < SWEEPS; how++) sweeps(c, kind, sizes[i], how);
+        }
+        for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+            for (unsigned how = 0; how < SWEEPS; how += how < 8 ? 1 : 5) {
+                selections(c, kind, few[i], how, false);
+                selections(c, kind, few[i], how, true);
+            }
+            selections(c, kind, few[i], 32, false);
+            selections(c, kind, few[i], 32, true);
+        }
+    }
+}
