@@ -178,14 +178,23 @@ SELECTORS = {"topk": topk, "blocktopk": blocktopk, "threshold": threshold, "adap
 
 
 def inputs(kind, n, random):
-    normal = random.standard_normal(n)
-    x = {"normal": normal, "tail": normal ** 3 * 0.01, "positive": 3 + normal.clip(-2.5, 2.5) * 0.1,
-         "negative": -2 - numpy.abs(normal), "sparse": normal * (random.random(n) < 0.02),
-         "steps": numpy.rint(normal * 2) / 4, "wide": normal * 10.0 ** random.integers(-6, 7, n),
-         "huge": normal * 1e5, "zeros": normal * 0, "equal": normal * 0 + 0.375,
-         "clusters": normal * (1e-3 + (numpy.sin(numpy.arange(n) / 40) > 0.9)),
-         "ends": normal * ((numpy.arange(n) == 3) | (numpy.arange(n) == n - 2)),
-         "halves": numpy.concatenate([[127, -127], random.integers(-250, 251, n)[2:] / 2])[:n]}[kind]
+    normal, at = random.standard_normal(n), numpy.arange(n)
+    x = {"normal": lambda: normal,
+         "tail": lambda: normal ** 3 * 0.01,
+         "positive": lambda: 3 + normal.clip(-2.5, 2.5) * 0.1,
+         "negative": lambda: -2 - numpy.abs(normal),
+         "sparse": lambda: normal * (random.random(n) < 0.02),
+         "steps": lambda: numpy.rint(normal * 2) / 4,
+         "wide": lambda: normal * 10.0 ** random.integers(-6, 7, n),
+         "huge": lambda: normal * 1e5,
+         "zeros": lambda: normal * 0,
+         "equal": lambda: normal * 0 + 0.375,
+         "clusters": lambda: normal * (1e-3 + (numpy.sin(at / 40) > 0.9)),
+         "odd 512": lambda: random.choice([-1, 1], n) * (257 + 2 * random.integers(0, 127, n)),
+         "odd 4096": lambda: random.choice([-1, 1], n) * (2049 + 2 * random.integers(0, 1023, n)),
+         "two levels": lambda: numpy.where(random.random(n) < 0.03, 5 + normal * 0.01, normal * 0.01),
+         "ends": lambda: normal * ((at == 3) | (at == n - 2)),
+         "halves": lambda: numpy.concatenate([[127, -127], random.integers(-250, 251, n)[2:] / 2])}[kind]()
     return x.astype(F32) + F32(0)
 
 
@@ -248,6 +257,8 @@ def case_list():
         yield "sliced " + quantiser, quantiser, "normal", 700, 333, [5], {}
     yield "fp16 huge", "fp16", "huge", 500, 500, one, {}
     yield "bf16 wide", "bf16", "wide", 500, 500, one, {}
+    yield "fp16 ties", "fp16", "odd 4096", 300, 300, one, {}
+    yield "bf16 ties", "bf16", "odd 512", 300, 300, one, {}
     yield "natural wide", "natural", "wide", 2500, 2500, [9], {"unbiased": True}
     yield "int8 halves", "int8", "halves", 600, 600, one, {"exact": True}
     yield "int8 blocks", "int8", "normal", 16700, 16700, one, {}
@@ -283,6 +294,7 @@ def case_list():
     yield "threshold none", "threshold:100 | rice", "normal", 200, 90, one, {}
     yield "adaptive", "adaptive:0.05 | rice", "tail", 5000, 5000, one, {"match": "adaptive"}
     yield "adaptive few", "adaptive:0.01 | rice", "normal", 6000, 6000, one, {"match": "adaptive"}
+    yield "adaptive levels", "adaptive:0.02 | rice", "two levels", 6000, 6000, one, {"match": "adaptive"}
     for selector in ["bernoulli:0.1", "magnitude:0.1", "randomk:0.1", "randomk:0.8"]:
         yield selector, selector, "tail", 1500, 400, [3], {}
         yield selector + " unbiased", selector + " | fp16", "tail", 1500, 1500, [8], {"unbiased": True}

@@ -14,7 +14,7 @@
 #include "tests/unit/codec_support.h"
 
 #define STAGES TS_TEST_VECTORS "/stages"
-#define CASES 126
+#define CASES 129
 
 /* One case at work. */
 typedef struct {
