@@ -49,7 +49,7 @@ UNIT_SRC    := $(wildcard tests/unit/test_*.c)
 UNIT_SUPPORT := $(filter-out tests/unit/test_% tests/unit/runner.c,$(wildcard tests/unit/*.c))
 SIM_SUPPORT := $(wildcard tests/sim/*.c)
 ifneq ($(ARCH),x86_64)
-DROP_SRC := $(wildcard common/*/*_avx2.c common/*/*_avx512.c)
+DROP_SRC := $(wildcard common/*/*_avx2.c common/*/*_avx512.c server/*_avx2.c server/*_avx512.c)
 endif
 ifneq ($(ARCH),aarch64)
 DROP_SRC += $(wildcard common/*/*_neon.c)
@@ -86,6 +86,7 @@ $(GEN): $(BUILD)/gen/terse.pb-c.c ;
 $(GEN_OBJ): $(BUILD)/gen/terse.pb-c.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(filter-out -W%,$(ALL_CFLAGS)) -MMD -MP -c -o $@ $<
+$(BUILD)/obj/server/optimizer_kernels_scalar.o: ISA := -O3
 $(BUILD)/obj/%_avx2.o: ISA := -O3 -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
 $(BUILD)/obj/%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
 $(BUILD)/obj/%.o: %.c | $(GEN)

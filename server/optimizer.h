@@ -11,10 +11,16 @@
 #include <stdint.h>
 
 #include "common/config/config.h"
+#include "server/optimizer_kernels.h"
 
-#define TS_OPTIMIZER_STATES 2 /* arrays of n floats that an optimizer may keep for a slice */
+#define TS_OPTIMIZER_STATES 3 /* arrays of n floats that an optimizer may keep for a slice */
 
-/* One step on one slice of n elements. */
+/*
+ * One step on one slice of n elements. All optimizers are dense, as PyTorch's on gradients that are 0 where nothing was
+ * pushed: moments decay there, and weight decay applies. Where that changes nothing (plain SGD, AdaGrad, both without
+ * weight decay) only what was touched is visited. With LAMB, and with clipping by norm, a slice is a whole tensor
+ * (ts_config_whole_tensors).
+ */
 typedef struct {
     size_t n;
     float *params;                      /* [borrow] n, in and out */
@@ -40,5 +46,14 @@ typedef struct {
 
 /* The optimizer of a name in the config. Returns: a constant table, or NULL when this build has none. */
 const ts_optimizer *ts_optimizer_find(ts_optimizer_name id);
+
+/* For the optimizers. The kernels on this CPU. Thread: any. */
+static inline const ts_optimizer_kernels *ts_optimizer_kernels_here(void) {
+    return ts_optimizer_kernels_get(ts_cpu_simd());
+}
+/* The step's constants; bias corrections are 1. */
+ts_step_rates ts_optimizer_rates(const ts_config *config, const ts_optimizer_input *input);
+/* What bias correction divides by: 1 - beta^(step + 1), the same bits on every machine. */
+double ts_optimizer_bias(double beta, uint64_t step);
 
 #endif

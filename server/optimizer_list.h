@@ -5,6 +5,11 @@
 
 #define TS_OPTIMIZER_LIST(X)                                                    \
     X(ts_optimizer_none)                                                        \
-    X(ts_optimizer_sgd)
+    X(ts_optimizer_sgd)                                                         \
+    X(ts_optimizer_adagrad)                                                     \
+    X(ts_optimizer_rmsprop)                                                     \
+    X(ts_optimizer_adam)                                                        \
+    X(ts_optimizer_adamw)                                                       \
+    X(ts_optimizer_lamb)
 
 #endif
