@@ -10,8 +10,9 @@ static bool is_finite(float x) { return (ts_float_bits(x) & TS_ABS_MASK) < TS_IN
 /* Sums of finite numbers that overflow stay the largest number of their sign. */
 static float saturate(float x) { return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x; }
 
+/* Vector sweeps work at two places at once, so a later element may come first. */
 static void count_bad(ts_sweep *s, size_t i) {
-    if (s->bad_count++ == 0) s->bad_first = i;
+    if (s->bad_count++ == 0 || i < s->bad_first) s->bad_first = i;
 }
 
 /*

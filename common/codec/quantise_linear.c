@@ -33,7 +33,7 @@ static void linear_encode(const ts_quantise_block *block, const float *scales, f
 
 static bool linear_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     if (!(scales[0] >= -TS_SCALE_LIMIT && scales[0] <= TS_SCALE_LIMIT)) return false;
-    if (!ts_scale_valid(scales[1], 4 * TS_SCALE_LIMIT)) return false;
+    if (!ts_scale_valid(scales[1], 4 * TS_SCALE_LIMIT / levels_of(block->args))) return false; /* no value overflows */
     return ts_codes_valid(block, bits_of(block->args), in, n, -1, scales[1] == 0.0f);
 }
 
