@@ -4,7 +4,8 @@
 FUZZ_NAMES  := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_LAYERS := base codec wire contract
 FUZZ_RUNS   := 200000
-FUZZ_OBJ    := $(foreach l,$(FUZZ_LAYERS),$(call objs,$(call layer_src,$(l)))) $(GEN_OBJ)
+FUZZ_OBJ    := $(foreach l,$(FUZZ_LAYERS),$(call objs,$(call layer_src,$(l)))) $(GEN_OBJ) \
+               $(call objs,tests/unit/pipeline_generator.c)
 FUZZ_LIBS   := $(shell pkg-config --libs libprotobuf-c libzstd libxxhash 2>/dev/null) -lm -pthread
 FUZZ_SAN    := address,undefined
 

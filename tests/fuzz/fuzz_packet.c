@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole packets. Input: pipeline, tensor size, slice, then the packet. A packet that is refused must leave the sum
- * alone; one that is accepted must add what ts_decode says.
+ * Whole packets. Input: three bytes that name pipeline, tensor and slice, then the packet. A packet that is refused
+ * must leave the sum alone; one that is accepted must add what ts_decode says, and that must be finite.
+ *     first    below 192: one of the pipelines below; else, with the high bits of the third: a generated one
+ *     second   tensor size; from 128 on: the receiver of `delta` has a state
+ *     third    slice in its low three bits
  */
 #include <math.h>
 #include <string.h>
 
 #include "common/codec/codec.h"
+#include "common/codec/delta.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/pipeline_generator.h"
 
 #define HEAD_BYTES 3
 #define SLICE_ELEMS 17000u
 #define SCRATCH_LIMIT ((size_t)64 << 20)
+#define GENERATED 0xC0u /* first bytes from here on name generated pipelines */
+#define GENERATED_SEED 20
+#define STATEFUL 0x80u
+#define STEP 7
 
 static const char *const pipelines[] = {"fp32",
                                         "fp16",
@@ -69,23 +78,41 @@ static void check_sum(const float *sum, size_t n, const ts_decoded *decoded) {
             value = decoded->value[at++];
         }
         float expected = 1.0f + value;
-        FUZZ_CHECK(memcmp(&sum[i], &expected, sizeof expected) == 0 || (isnan(sum[i]) && isnan(expected)));
+        FUZZ_CHECK(isfinite(value));
+        FUZZ_CHECK(memcmp(&sum[i], &expected, sizeof expected) == 0);
     }
     FUZZ_CHECK(decoded->dense ? decoded->count == n : at == decoded->count);
+}
+
+static const char *pipeline_of(const uint8_t *head) {
+    static ts_generated generated;
+    if (head[0] < GENERATED) return pipelines[head[0] % PIPELINE_COUNT];
+    if (generated.count == 0) ts_generate_pipelines(&generated, GENERATED_SEED);
+    return generated.text[((head[0] - GENERATED) << 5 | head[2] >> 3) % generated.count];
+}
+
+/* Zeros as of the step before. */
+static bool open_state(const ts_codec_spec *spec, uint32_t slice, bool known, ts_decode_state **state) {
+    if (slice >= ts_codec_slices(spec) || !ts_pipeline_is_stateful(spec->pipeline)) return true;
+    if (ts_decode_state_create(spec, slice, state) != TERSE_OK) return false;
+    (*state)->known = known;
+    (*state)->step = known ? STEP - 1 : 0;
+    return true;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     static ts_scratch *scratch; /* kept between inputs, as a server keeps it */
     ts_pipeline pipeline;
     if (len < HEAD_BYTES || (!scratch && ts_scratch_create(&scratch) != TERSE_OK)) return 0;
-    if (ts_pipeline_parse(pipelines[data[0] % PIPELINE_COUNT], &pipeline, NULL) != TERSE_OK) return 0;
-    size_t elems = sizes[data[1] % SIZE_COUNT], rows = elems % 8 == 0 ? 8 : 1;
-    const int64_t shape[] = {(int64_t)rows, (int64_t)(elems / rows)};
+    if (ts_pipeline_parse(pipeline_of(data), &pipeline, NULL) != TERSE_OK) return 0;
+    size_t elems = sizes[(data[1] & ~STATEFUL) % SIZE_COUNT], rows = elems % 8 == 0 ? 8 : 1;
+    unsigned ndim = data[0] >= GENERATED && elems % 40 == 0 ? 3 : 2;
+    const int64_t shape[] = {(int64_t)rows, ndim == 3 ? 5 : (int64_t)(elems / rows), (int64_t)(elems / 40)};
     ts_codec_spec spec = {.pipeline = &pipeline,
                           .n = elems,
-                          .slice_elems = ts_codec_cut_elems(&pipeline, shape, 2, elems, SLICE_ELEMS),
+                          .slice_elems = ts_codec_cut_elems(&pipeline, shape, ndim, elems, SLICE_ELEMS),
                           .shape = shape,
-                          .ndim = 2,
+                          .ndim = ndim,
                           .seed = 1};
     uint32_t slice = data[2] % 8;
     const uint8_t *packet = data + HEAD_BYTES;
@@ -93,18 +120,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     bool exists = slice < ts_codec_slices(&spec);
     size_t n = exists ? ts_codec_slice_elems(&spec, slice) : 0;
     ts_decode_state *state = NULL;
-    if (exists && ts_pipeline_is_stateful(&pipeline) && ts_decode_state_create(&spec, slice, &state) != TERSE_OK)
-        return 0;
+    if (!open_state(&spec, slice, data[1] >= STATEFUL, &state)) return 0;
     float *sum = malloc((n + 1) * sizeof *sum);
     if (!sum) abort();
     for (size_t i = 0; i < n; i++) sum[i] = 1.0f;
-    terse_status status = ts_decode_add(scratch, &spec, state, slice, 7, packet, packet_len, sum);
+    terse_status status = ts_decode_add(scratch, &spec, state, slice, STEP, packet, packet_len, sum);
     FUZZ_CHECK(status == TERSE_OK || status == TERSE_ECORRUPT || status == TERSE_ENOMEM);
     FUZZ_CHECK(ts_scratch_bytes(scratch) <= SCRATCH_LIMIT);
     ts_decoded decoded = {.dense = false};
     if (status == TERSE_OK) {
         FUZZ_CHECK(exists);
-        FUZZ_CHECK(ts_decode(scratch, &spec, state, slice, 7, packet, packet_len, &decoded) == TERSE_OK);
+        FUZZ_CHECK(ts_decode(scratch, &spec, state, slice, STEP, packet, packet_len, &decoded) == TERSE_OK);
     }
     check_sum(sum, n, &decoded);
     ts_decode_state_destroy(state);
