@@ -139,13 +139,12 @@ START_TEST(denormal_velocities_are_flushed) {
 END_TEST
 
 START_TEST(every_optimizer_describes_itself) {
-    const ts_optimizer_name names[] = {TS_OPTIMIZER_NONE, TS_OPTIMIZER_SGD};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const ts_optimizer *optimizer = ts_optimizer_find(names[i]);
+    for (ts_optimizer_name name = TS_OPTIMIZER_NONE; name <= TS_OPTIMIZER_LAMB; name++) {
+        const ts_optimizer *optimizer = ts_optimizer_find(name);
         ck_assert_ptr_nonnull(optimizer);
-        ck_assert_int_eq(optimizer->id, names[i]);
+        ck_assert_int_eq(optimizer->id, name);
         ck_assert(optimizer->name[0] && optimizer->summary[0] && optimizer->formula[0]);
-        ck_assert_int_eq(optimizer->aggregates, names[i] == TS_OPTIMIZER_NONE);
+        ck_assert_int_eq(optimizer->aggregates, name == TS_OPTIMIZER_NONE);
     }
     ck_assert_ptr_null(ts_optimizer_find((ts_optimizer_name)99));
 }
