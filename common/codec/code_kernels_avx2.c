@@ -79,15 +79,15 @@ void ts_linear_codes_avx2(float low, float step, float most, float *x, size_t n,
     ts_linear_codes_scalar(low, step, most, x + i, n - i, codes + i);
 }
 
-void ts_sign_codes_avx2(float scale, float *x, size_t n, uint8_t *codes) {
+void ts_sign_bits_avx2(float scale, float *x, size_t n, uint8_t *bits) {
     const __m256 minus = set(-0.0f);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256 v = load(x + i), negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-        store_bytes(codes + i, _mm256_srli_epi32(bits_of(negative), 31));
+        bits[i / LANES] = (uint8_t)_mm256_movemask_ps(negative);
         store(x + i, _mm256_sub_ps(v, _mm256_xor_ps(set(scale), _mm256_and_ps(negative, minus))));
     }
-    ts_sign_codes_scalar(scale, x + i, n - i, codes + i);
+    ts_sign_bits_scalar(scale, x + i, n - i, bits + i / LANES);
 }
 
 /* mixed_word() of the reference, for eight elements. */
@@ -138,11 +138,11 @@ void ts_natural_codes_avx2(const ts_stochastic *given, float *x, size_t n, uint8
         __m256i carried = _mm256_add_epi32(abs, _mm256_srli_epi32(mixed_words(&how, i), 9));
         __m256i exponent = _mm256_min_epu32(_mm256_srli_epi32(carried, 23), _mm256_set1_epi32(254));
         store_bytes(exponents + i, exponent);
-        store_bytes(signs + i, _mm256_srli_epi32(sign, 31));
+        signs[i / LANES] = (uint8_t)_mm256_movemask_ps(float_of(sign));
         store(x + i, _mm256_sub_ps(v, float_of(_mm256_or_si256(_mm256_slli_epi32(exponent, 23), sign))));
     }
     ts_stochastic rest = rest_of(&how, i);
-    ts_natural_codes_scalar(&rest, x + i, n - i, exponents + i, signs + i);
+    ts_natural_codes_scalar(&rest, x + i, n - i, exponents + i, signs + i / LANES);
 }
 
 /* log_of_one_plus() of the reference, the same operations in the same order. */
@@ -176,42 +176,90 @@ void ts_log_codes_avx2(float inverse, float most, const float *values, float *x,
     ts_log_codes_scalar(inverse, most, values, x + i, n - i, codes + i);
 }
 
-void ts_int_values_avx2(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
+INLINE void put(float *x, __m256 value, bool add) { store(x, add ? _mm256_add_ps(load(x), value) : value); }
+
+/* A byte's bits as the signs of eight lanes. */
+INLINE __m256 sign_lanes(uint8_t byte) {
+    const __m256i up = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    __m256i signs = _mm256_sllv_epi32(_mm256_set1_epi32(byte), up);
+    return _mm256_and_ps(float_of(signs), set(-0.0f));
+}
+
+INLINE size_t int_values(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add) {
     const __m128i up = _mm_cvtsi32_si128((int)(32 - bits));
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256i q = _mm256_sra_epi32(_mm256_sll_epi32(load_bytes(codes + i), up), up);
-        store(x + i, _mm256_mul_ps(_mm256_cvtepi32_ps(q), set(scale)));
+        put(x + i, _mm256_mul_ps(_mm256_cvtepi32_ps(q), set(scale)), add);
     }
-    ts_int_values_scalar(scale, bits, codes + i, n - i, x + i);
+    return i;
 }
 
-void ts_linear_values_avx2(float low, float step, const uint8_t *codes, size_t n, float *x) {
+void ts_int_values_avx2(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = add ? int_values(scale, bits, codes, n, x, true) : int_values(scale, bits, codes, n, x, false);
+    ts_int_values_scalar(scale, bits, codes + i, n - i, x + i, add);
+}
+
+INLINE size_t linear_values(float low, float step, const uint8_t *codes, size_t n, float *x, bool add) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256 q = _mm256_cvtepi32_ps(load_bytes(codes + i));
-        store(x + i, _mm256_add_ps(set(low), _mm256_mul_ps(q, set(step))));
+        put(x + i, _mm256_add_ps(set(low), _mm256_mul_ps(q, set(step))), add);
     }
-    ts_linear_values_scalar(low, step, codes + i, n - i, x + i);
+    return i;
 }
 
-void ts_sign_values_avx2(float scale, const uint8_t *codes, size_t n, float *x) {
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        __m256i sign = _mm256_slli_epi32(load_bytes(codes + i), 31);
-        store(x + i, _mm256_xor_ps(set(scale), float_of(sign)));
-    }
-    ts_sign_values_scalar(scale, codes + i, n - i, x + i);
+void ts_linear_values_avx2(float low, float step, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = add ? linear_values(low, step, codes, n, x, true) : linear_values(low, step, codes, n, x, false);
+    ts_linear_values_scalar(low, step, codes + i, n - i, x + i, add);
 }
 
-void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x) {
+INLINE size_t sign_values(float scale, const uint8_t *bits, size_t n, float *x, bool add) {
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) put(x + i, _mm256_xor_ps(set(scale), sign_lanes(bits[i / LANES])), add);
+    return i;
+}
+
+void ts_sign_values_avx2(float scale, const uint8_t *bits, size_t n, float *x, bool add) {
+    size_t i = add ? sign_values(scale, bits, n, x, true) : sign_values(scale, bits, n, x, false);
+    ts_sign_values_scalar(scale, bits + i / LANES, n - i, x + i, add);
+}
+
+INLINE size_t natural_values(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        __m256i e = _mm256_slli_epi32(load_bytes(exponents + i), 23),
-                sign = _mm256_slli_epi32(load_bytes(signs + i), 31);
-        store(x + i, float_of(_mm256_or_si256(e, sign)));
+        __m256i e = _mm256_slli_epi32(load_bytes(exponents + i), 23);
+        put(x + i, _mm256_or_ps(float_of(e), sign_lanes(signs[i / LANES])), add);
     }
-    ts_natural_values_scalar(exponents + i, signs + i, n - i, x + i);
+    return i;
+}
+
+void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
+    size_t i = add ? natural_values(exponents, signs, n, x, true) : natural_values(exponents, signs, n, x, false);
+    ts_natural_values_scalar(exponents + i, signs + i / LANES, n - i, x + i, add);
+}
+
+/* Two, four, eight or sixteen bits repeated all over. */
+INLINE __m256i repeated(unsigned bits, unsigned field) {
+    for (; bits < 16; bits *= 2) field |= field << bits;
+    return _mm256_set1_epi16((short)field);
+}
+
+/*
+ * The test for a zero among fields: subtracting one borrows into a field's highest bit only when the field is zero, or
+ * when a lower one was, which is found all the same.
+ */
+bool ts_fields_lack_avx2(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes) {
+    const __m256i masks = repeated(bits, mask & ((1u << bits) - 1)), codes = repeated(bits, code);
+    const __m256i ones = repeated(bits, 1), highs = repeated(bits, 1u << (bits - 1));
+    __m256i seen = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 32 <= bytes; i += 32) {
+        __m256i fields = _mm256_loadu_si256((const __m256i *)(const void *)(in + i));
+        __m256i zero = _mm256_xor_si256(_mm256_and_si256(fields, masks), codes);
+        seen = _mm256_or_si256(seen, _mm256_andnot_si256(zero, _mm256_sub_epi64(zero, ones)));
+    }
+    return _mm256_testz_si256(seen, highs) && ts_fields_lack_scalar(bits, mask, code, in + i, bytes - i);
 }
 
 /* Eight codes of B bits are B bytes: one parallel extract or deposit. `bits` is a constant wherever this is inlined. */

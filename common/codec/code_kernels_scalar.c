@@ -55,10 +55,11 @@ void ts_linear_codes_scalar(float low, float step, float most, float *x, size_t 
     }
 }
 
-void ts_sign_codes_scalar(float scale, float *x, size_t n, uint8_t *codes) {
+void ts_sign_bits_scalar(float scale, float *x, size_t n, uint8_t *bits) {
     for (size_t i = 0; i < n; i++) {
         bool negative = x[i] < 0.0f;
-        codes[i] = negative;
+        if (i % 8 == 0) bits[i / 8] = 0;
+        bits[i / 8] = (uint8_t)(bits[i / 8] | negative << i % 8);
         x[i] = x[i] - (negative ? -scale : scale);
     }
 }
@@ -89,7 +90,8 @@ void ts_natural_codes_scalar(const ts_stochastic *how, float *x, size_t n, uint8
         uint32_t exponent = ((bits & TS_ABS_MASK) + (word >> 9)) >> 23;
         exponent = exponent > 254 ? 254 : exponent;
         exponents[i] = (uint8_t)exponent;
-        signs[i] = (uint8_t)sign;
+        if (i % 8 == 0) signs[i / 8] = 0;
+        signs[i / 8] = (uint8_t)(signs[i / 8] | sign << i % 8);
         x[i] = x[i] - ts_bits_float(exponent << 23 | sign << 31);
     }
 }
@@ -126,21 +128,27 @@ void ts_log_codes_scalar(float inverse, float most, const float *values, float *
     }
 }
 
-void ts_int_values_scalar(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x) {
+static inline void put(float *x, float value, bool add) { *x = add ? *x + value : value; }
+
+void ts_int_values_scalar(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add) {
     unsigned up = 32 - bits;
-    for (size_t i = 0; i < n; i++) x[i] = (float)((int32_t)((uint32_t)codes[i] << up) >> up) * scale;
+    for (size_t i = 0; i < n; i++) put(x + i, (float)((int32_t)((uint32_t)codes[i] << up) >> up) * scale, add);
 }
 
-void ts_linear_values_scalar(float low, float step, const uint8_t *codes, size_t n, float *x) {
-    for (size_t i = 0; i < n; i++) x[i] = low + (float)(int32_t)codes[i] * step;
+void ts_linear_values_scalar(float low, float step, const uint8_t *codes, size_t n, float *x, bool add) {
+    for (size_t i = 0; i < n; i++) put(x + i, low + (float)(int32_t)codes[i] * step, add);
 }
 
-void ts_sign_values_scalar(float scale, const uint8_t *codes, size_t n, float *x) {
-    for (size_t i = 0; i < n; i++) x[i] = codes[i] ? -scale : scale;
+static inline uint32_t bit_of(const uint8_t *bits, size_t i) { return (uint32_t)bits[i / 8] >> i % 8 & 1u; }
+
+void ts_sign_values_scalar(float scale, const uint8_t *bits, size_t n, float *x, bool add) {
+    for (size_t i = 0; i < n; i++) put(x + i, bit_of(bits, i) ? -scale : scale, add);
 }
 
-void ts_natural_values_scalar(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x) {
-    for (size_t i = 0; i < n; i++) x[i] = ts_bits_float((uint32_t)exponents[i] << 23 | (uint32_t)signs[i] << 31);
+void ts_natural_values_scalar(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
+    for (size_t i = 0; i < n; i++) {
+        put(x + i, ts_bits_float((uint32_t)exponents[i] << 23 | bit_of(signs, i) << 31), add);
+    }
 }
 
 void ts_pack_scalar(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out) {
@@ -169,4 +177,17 @@ void ts_unpack_scalar(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes
         held >>= bits;
         filled -= bits;
     }
+}
+
+bool ts_fields_lack_scalar(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes) {
+    bool found = false;
+    if (bits == 16) {
+        for (size_t i = 0; i + 2 <= bytes; i += 2) found |= ((in[i] | in[i + 1] << 8) & mask) == code;
+        return !found;
+    }
+    unsigned whole = (1u << bits) - 1;
+    for (size_t i = 0; i < bytes; i++) {
+        for (unsigned at = 0; at < 8; at += bits) found |= ((unsigned)in[i] >> at & whole & mask) == code;
+    }
+    return !found;
 }

@@ -19,6 +19,7 @@
 #include "common/codec/selection.h"
 
 #define CHUNK_ELEMS 1024u           /* of quantisers without blocks: a half of the first-level cache, with the gradient */
+#define ASK_ELEMS 2048u             /* so short chunks are too short for the hardware to see what comes next */
 #define PURPOSE_VALUES 0x76616C75u  /* "valu" */
 
 struct ts_encoder {
@@ -291,7 +292,6 @@ static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uin
     ts_block_format format = slice->format;
     const ts_kernels *kernels = format.block.kernels;
     size_t written = 0, base = format.block.first, bad = e->sweep.bad_count;
-    bool small = format.stage->scales == 0;
     for (size_t at = 0; at < slice->n;) {
         size_t left = slice->n - at, n = chunk_elems(&format, left), first = slice->first + at;
         float max_abs = e->max_abs;
@@ -302,7 +302,7 @@ static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uin
             refuse_dense(e, slice, out, at, n);
             return TERSE_ENONFINITE;
         }
-        if (small) ask(&e->sweep, first + n, first + (left < 2 * n ? left : 2 * n));
+        if (n <= ASK_ELEMS) ask(&e->sweep, first + n, first + (left < 2 * n ? left : 2 * n));
         format.block.first = base + at;
         written += ts_block_write(&format, e->input.residual + first, n, max_abs, out + written);
         at += n;

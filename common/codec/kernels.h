@@ -70,6 +70,7 @@ typedef struct ts_kernels {
     /* sum of x[i]^2 and of |x[i]| in double, by lanes. */
     double (*sum_squares)(const float *x, size_t n);
     double (*sum_abs)(const float *x, size_t n);
+    void (*sums)(const float *x, size_t n, double *squares, double *abs); /* both */
     /* How many x[i] are NaN or infinite, and where the first one is. */
     size_t (*nonfinite)(const float *x, size_t n, size_t *first);
     /* Bits of the largest |x[i]|; 0 when n is 0. NaN counts above infinity. */
@@ -106,20 +107,25 @@ typedef struct ts_kernels {
      */
     void (*int_codes)(float scale, float most, float *x, size_t n, uint8_t *codes); /* q = round(x / scale) in ±most */
     void (*linear_codes)(float low, float step, float most, float *x, size_t n, uint8_t *codes);
-    void (*sign_codes)(float scale, float *x, size_t n, uint8_t *codes); /* 1 where x < 0 */
     /* q = ±min(floor(|x| · inverse + u), most), u uniform by key and element; decoded is q · step. */
     void (*stochastic_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *codes);
-    /* Exponents of stochastic rounding to powers of two, and signs. */
+    /* One bit a value, 1 where x < 0; decoded is scale or -scale. */
+    void (*sign_bits)(float scale, float *x, size_t n, uint8_t *bits);
+    /* Exponents of stochastic rounding to powers of two, and a bit of sign each. */
     void (*natural_codes)(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs);
     /* q = min(round(log(1 + |x|) · inverse), most) with the sign of x; decoded is values[|q|] with that sign. */
     void (*log_codes)(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes);
-    void (*int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x);
-    void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x);
-    void (*sign_values)(float scale, const uint8_t *codes, size_t n, float *x);
-    void (*natural_values)(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x);
+    /* And back: into x, or added to it. */
+    void (*int_values)(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add);
+    void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x, bool add);
+    void (*sign_values)(float scale, const uint8_t *bits, size_t n, float *x, bool add);
+    void (*natural_values)(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add);
     /* n codes of `bits` bits (1 … 8), lowest first; unused bits of the last byte are 0. */
     void (*pack)(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out);
     void (*unpack)(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes);
+    /* Whether no field of `bits` (2, 4, 8 or 16; lowest first) in in[bytes] has (field & mask) == code; mask & code == code.
+     */
+    bool (*fields_lack)(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes);
 } ts_kernels;
 
 /* Kernels of that level, or of the next lower one that was built. Thread: any. */

@@ -238,31 +238,51 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
 }
 
 /* Lanes as kernels.h defines them: register j holds lanes 4j … 4j + 3, so whole groups keep i % TS_SUM_LANES. */
-INLINE double sum_lanes(const float *x, size_t n, bool squares) {
-    __m256d lane[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
+INLINE void sum_lanes(const float *x, size_t n, double *squares, double *abs) {
+    __m256d square[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
+    __m256d size[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
     const __m256d positive = _mm256_castsi256_pd(_mm256_set1_epi64x(INT64_MAX));
     size_t i = 0;
     for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
         for (size_t j = 0; j < 4; j++) {
             __m256d v = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * j));
-            v = squares ? _mm256_mul_pd(v, v) : _mm256_and_pd(v, positive);
-            lane[j] = _mm256_add_pd(lane[j], v);
+            if (squares) square[j] = _mm256_add_pd(square[j], _mm256_mul_pd(v, v));
+            if (abs) size[j] = _mm256_add_pd(size[j], _mm256_and_pd(v, positive));
         }
     }
-    double sums[TS_SUM_LANES];
-    for (size_t j = 0; j < 4; j++) _mm256_storeu_pd(sums + 4 * j, lane[j]);
+    double lanes[2][TS_SUM_LANES];
+    for (size_t j = 0; j < 4; j++) {
+        _mm256_storeu_pd(lanes[0] + 4 * j, square[j]);
+        _mm256_storeu_pd(lanes[1] + 4 * j, size[j]);
+    }
     for (size_t j = 0; i + j < n; j++) {
         double v = (double)x[i + j];
-        sums[j] += squares ? v * v : (v < 0 ? -v : v);
+        lanes[0][j] += v * v;
+        lanes[1][j] += v < 0 ? -v : v;
     }
     for (size_t half = TS_SUM_LANES / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) sums[l] += sums[l + half];
+        for (size_t l = 0; l < half; l++) {
+            lanes[0][l] += lanes[0][l + half];
+            lanes[1][l] += lanes[1][l + half];
+        }
     }
-    return sums[0];
+    if (squares) *squares = lanes[0][0];
+    if (abs) *abs = lanes[1][0];
 }
 
-static double sum_squares(const float *x, size_t n) { return sum_lanes(x, n, true); }
-static double sum_abs(const float *x, size_t n) { return sum_lanes(x, n, false); }
+static double sum_squares(const float *x, size_t n) {
+    double squares;
+    sum_lanes(x, n, &squares, NULL);
+    return squares;
+}
+
+static double sum_abs(const float *x, size_t n) {
+    double abs;
+    sum_lanes(x, n, NULL, &abs);
+    return abs;
+}
+
+static void sums(const float *x, size_t n, double *squares, double *abs) { sum_lanes(x, n, squares, abs); }
 
 /* Four places at once: memory serves them faster than one. Counting is left to the reference, in the rare case. */
 INLINE bool all_finite(const float *x, size_t quarter) {
@@ -324,6 +344,7 @@ const ts_kernels ts_kernels_avx2 = {
     .descend = descend,
     .sum_squares = sum_squares,
     .sum_abs = sum_abs,
+    .sums = sums,
     .nonfinite = nonfinite,
     .max_abs = max_abs,
     .min_max = min_max,

@@ -166,6 +166,7 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
 }
 static double sum_squares(const float *x, size_t n) { return ts_kernels_avx2.sum_squares(x, n); }
 static double sum_abs(const float *x, size_t n) { return ts_kernels_avx2.sum_abs(x, n); }
+static void sums(const float *x, size_t n, double *squares, double *abs) { ts_kernels_avx2.sums(x, n, squares, abs); }
 static size_t nonfinite(const float *x, size_t n, size_t *first) { return ts_kernels_avx2.nonfinite(x, n, first); }
 static uint32_t max_abs(const float *x, size_t n) { return ts_kernels_avx2.max_abs(x, n); }
 static void min_max(const float *x, size_t n, float *low, float *high) { ts_kernels_avx2.min_max(x, n, low, high); }
@@ -178,6 +179,7 @@ const ts_kernels ts_kernels_avx512 = {
     .descend = descend,
     .sum_squares = sum_squares,
     .sum_abs = sum_abs,
+    .sums = sums,
     .nonfinite = nonfinite,
     .max_abs = max_abs,
     .min_max = min_max,

@@ -200,6 +200,10 @@ INLINE double sum_lanes(const float *x, size_t n, bool squares) {
 
 static double sum_squares(const float *x, size_t n) { return sum_lanes(x, n, true); }
 static double sum_abs(const float *x, size_t n) { return sum_lanes(x, n, false); }
+static void sums(const float *x, size_t n, double *squares, double *abs) {
+    *squares = sum_squares(x, n);
+    *abs = sum_abs(x, n);
+}
 
 static uint32_t max_abs(const float *x, size_t n) {
     uint32x4_t top[4] = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
@@ -249,6 +253,7 @@ const ts_kernels ts_kernels_neon = {
     .descend = descend,
     .sum_squares = sum_squares,
     .sum_abs = sum_abs,
+    .sums = sums,
     .nonfinite = nonfinite,
     .max_abs = max_abs,
     .min_max = min_max,

@@ -121,6 +121,11 @@ static double sum_abs(const float *x, size_t n) {
     return fold_lanes(lane);
 }
 
+static void sums(const float *x, size_t n, double *squares, double *abs) {
+    *squares = sum_squares(x, n);
+    *abs = sum_abs(x, n);
+}
+
 static size_t nonfinite(const float *x, size_t n, size_t *first) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
@@ -158,6 +163,7 @@ const ts_kernels ts_kernels_scalar = {
     .descend = descend,
     .sum_squares = sum_squares,
     .sum_abs = sum_abs,
+    .sums = sums,
     .nonfinite = nonfinite,
     .max_abs = max_abs,
     .min_max = min_max,

@@ -25,9 +25,9 @@ static inline bool ts_scale_valid(float scale, float limit) {
 bool ts_codes_valid(const ts_quantise_block *block, unsigned bits, const uint8_t *in, size_t n, int forbidden,
                     bool all_zero);
 
-/* Codes to values; one of the kernels behind it. */
+/* Codes to values, into x or added to it; one of the kernels behind it. */
 typedef void (*ts_codes_to_values)(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
-                                   float *x);
+                                   float *x, bool add);
 void ts_codes_decode(const ts_quantise_block *block, const float *scales, unsigned bits, ts_codes_to_values values,
                      const uint8_t *in, size_t n, float *x);
 void ts_codes_add(const ts_quantise_block *block, const float *scales, unsigned bits, ts_codes_to_values values,

@@ -31,8 +31,9 @@ static bool int4_valid(const ts_quantise_block *block, const float *scales, cons
     return ts_scale_valid(scales[0], TS_SCALE_LIMIT) && ts_codes_valid(block, BITS, in, n, NEVER, scales[0] == 0.0f);
 }
 
-static void int4_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
-    block->kernels->int_values(scales[0], BITS, codes, n, x);
+static void int4_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
+                        float *x, bool add) {
+    block->kernels->int_values(scales[0], BITS, codes, n, x, add);
 }
 
 static void int4_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {

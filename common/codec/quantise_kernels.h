@@ -19,26 +19,27 @@
     void ts_bf16_decode_##level(const uint8_t *in, size_t n, float *x);         \
     void ts_int_codes_##level(float scale, float most, float *x, size_t n, uint8_t *codes); \
     void ts_linear_codes_##level(float low, float step, float most, float *x, size_t n, uint8_t *codes); \
-    void ts_sign_codes_##level(float scale, float *x, size_t n, uint8_t *codes); \
+    void ts_sign_bits_##level(float scale, float *x, size_t n, uint8_t *bits); \
     void ts_stochastic_codes_##level(const ts_stochastic *how, float *x, size_t n, uint8_t *codes); \
     void ts_natural_codes_##level(const ts_stochastic *how, float *x, size_t n, uint8_t *exponents, uint8_t *signs); \
     void ts_log_codes_##level(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes); \
-    void ts_int_values_##level(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x); \
-    void ts_linear_values_##level(float low, float step, const uint8_t *codes, size_t n, float *x); \
-    void ts_sign_values_##level(float scale, const uint8_t *codes, size_t n, float *x); \
-    void ts_natural_values_##level(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x); \
+    void ts_int_values_##level(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add); \
+    void ts_linear_values_##level(float low, float step, const uint8_t *codes, size_t n, float *x, bool add); \
+    void ts_sign_values_##level(float scale, const uint8_t *bits, size_t n, float *x, bool add); \
+    void ts_natural_values_##level(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add); \
     void ts_pack_##level(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out); \
-    void ts_unpack_##level(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes);
+    void ts_unpack_##level(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes); \
+    bool ts_fields_lack_##level(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes);
 
 #define TS_QUANTISE_KERNEL_ENTRIES(level)                                       \
     .fp16_encode = ts_fp16_encode_##level, .fp16_decode = ts_fp16_decode_##level, .fp16_add = ts_fp16_add_##level, \
     .int8_encode = ts_int8_encode_##level, .int8_decode = ts_int8_decode_##level, .int8_add = ts_int8_add_##level, \
     .bf16_encode = ts_bf16_encode_##level, .bf16_decode = ts_bf16_decode_##level, .int_codes = ts_int_codes_##level, \
-    .linear_codes = ts_linear_codes_##level, .sign_codes = ts_sign_codes_##level, \
+    .linear_codes = ts_linear_codes_##level, .sign_bits = ts_sign_bits_##level, \
     .stochastic_codes = ts_stochastic_codes_##level, .natural_codes = ts_natural_codes_##level, \
     .log_codes = ts_log_codes_##level, .int_values = ts_int_values_##level, .linear_values = ts_linear_values_##level, \
     .sign_values = ts_sign_values_##level, .natural_values = ts_natural_values_##level, \
-    .pack = ts_pack_##level, .unpack = ts_unpack_##level
+    .pack = ts_pack_##level, .unpack = ts_unpack_##level, .fields_lack = ts_fields_lack_##level
 
 TS_QUANTISE_KERNELS(scalar)
 #if defined(__x86_64__)

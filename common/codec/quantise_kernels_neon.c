@@ -165,18 +165,24 @@ void ts_linear_codes_neon(float low, float step, float most, float *x, size_t n,
 INLINE uint32x4_t to_sign(float32x4_t *x, float scale) {
     uint32x4_t negative = vcltq_f32(*x, vdupq_n_f32(0.0f));
     *x = vsubq_f32(*x, vbslq_f32(negative, vdupq_n_f32(-scale), vdupq_n_f32(scale)));
-    return vshrq_n_u32(negative, 31);
+    return negative;
 }
 
-void ts_sign_codes_neon(float scale, float *x, size_t n, uint8_t *codes) {
+/* A bit a lane, of masks of all ones or zeros. */
+INLINE uint8_t to_byte(uint32x4_t a, uint32x4_t b) {
+    static const uint32_t weights[STEP] = {1, 2, 4, 8, 16, 32, 64, 128};
+    return (uint8_t)vaddvq_u32(vorrq_u32(vandq_u32(a, vld1q_u32(weights)), vandq_u32(b, vld1q_u32(weights + 4))));
+}
+
+void ts_sign_bits_neon(float scale, float *x, size_t n, uint8_t *bits) {
     size_t i = 0;
     for (; i + STEP <= n; i += STEP) {
         pair v = load(x + i);
         uint32x4_t a = to_sign(&v.a, scale), b = to_sign(&v.b, scale);
-        store_bytes(codes + i, a, b);
+        bits[i / STEP] = to_byte(a, b);
         store(x + i, v);
     }
-    ts_sign_codes_scalar(scale, x + i, n - i, codes + i);
+    ts_sign_bits_scalar(scale, x + i, n - i, bits + i / STEP);
 }
 
 /* mixed_word() of the reference, for four elements. */
@@ -231,7 +237,7 @@ INLINE uint32x4_t to_natural(float32x4_t *x, uint32x4_t word, uint32x4_t *sign) 
     uint32x4_t abs = vandq_u32(bits_of(*x), vdupq_n_u32(TS_ABS_MASK)), above = veorq_u32(bits_of(*x), abs);
     uint32x4_t exponent = vshrq_n_u32(vaddq_u32(abs, vshrq_n_u32(word, 9)), 23);
     exponent = vminq_u32(exponent, vdupq_n_u32(254));
-    *sign = vshrq_n_u32(above, 31);
+    *sign = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(above), 31));
     *x = vsubq_f32(*x, float_of(vorrq_u32(vshlq_n_u32(exponent, 23), above)));
     return exponent;
 }
@@ -244,9 +250,9 @@ void ts_natural_codes_neon(const ts_stochastic *given, float *x, size_t n, uint8
         words w = mixed_words(&how, i), sign;
         uint32x4_t a = to_natural(&v.a, w.a, &sign.a), b = to_natural(&v.b, w.b, &sign.b);
         store_bytes(exponents + i, a, b);
-        store_bytes(signs + i, sign.a, sign.b);
+        signs[i / STEP] = to_byte(sign.a, sign.b);
         store(x + i, v);
     }
     ts_stochastic rest = rest_of(&how, i);
-    ts_natural_codes_scalar(&rest, x + i, n - i, exponents + i, signs + i);
+    ts_natural_codes_scalar(&rest, x + i, n - i, exponents + i, signs + i / STEP);
 }

@@ -38,8 +38,8 @@ static bool linear_valid(const ts_quantise_block *block, const float *scales, co
 }
 
 static void linear_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
-                          float *x) {
-    block->kernels->linear_values(scales[0], scales[1], codes, n, x);
+                          float *x, bool add) {
+    block->kernels->linear_values(scales[0], scales[1], codes, n, x, add);
 }
 
 static void linear_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {

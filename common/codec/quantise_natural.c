@@ -3,7 +3,6 @@
  * natural: stochastic rounding to powers of two, 9 bits a value: a run of exponents, then a run of signs. Its relative
  * variance of 1/8 makes it a contraction as it is, so error feedback needs no damping.
  */
-#include "common/base/bytes.h"
 #include "common/codec/quantise_codes.h"
 #include "common/codec/stage_list.h"
 
@@ -16,46 +15,25 @@ static size_t natural_bytes(const ts_stage_args *args, size_t n) {
 }
 
 static void natural_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
-    uint8_t signs[TS_CODES_RUN], *packed = out + n;
-    ts_stochastic how = {.key = block->key};
+    const ts_stochastic how = {.key = block->key, .index = block->index, .first = block->first};
     (void)scales;
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, packed += TS_CODES_RUN / 8) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        how.index = block->index ? block->index + at : NULL;
-        how.first = block->first + (block->index ? 0 : at);
-        block->kernels->natural_codes(&how, x + at, run, out + at, signs);
-        block->kernels->pack(1, signs, run, packed);
-    }
+    block->kernels->natural_codes(&how, x, n, out, out + n);
 }
 
 static bool natural_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t seen = 0;
-    size_t i = 0;
     (void)scales;
-    for (; i + 8 <= n; i += 8) { /* the test for a zero byte in the complement */
-        uint64_t v = ts_load_u64(in + i);
-        seen |= (~v - ones) & v & (ones << 7);
-    }
-    for (; i < n; i++) seen |= in[i] == NO_EXPONENT;
-    return seen == 0 && ts_codes_valid(block, 1, in + n, n, -1, false);
+    return block->kernels->fields_lack(8, 0xFF, NO_EXPONENT, in, n) &&
+           ts_codes_valid(block, 1, in + n, n, -1, false);
 }
 
 static void natural_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
-    uint8_t signs[TS_CODES_RUN];
-    const uint8_t *packed = in + n;
     (void)scales;
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, packed += TS_CODES_RUN / 8) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        block->kernels->unpack(1, packed, run, signs);
-        block->kernels->natural_values(in + at, signs, run, x + at);
-    }
+    block->kernels->natural_values(in, in + n, n, x, false);
 }
 
 static void natural_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
-    float x[NATURAL_BLOCK];
-    natural_decode(block, scales, in, n, x);
-    block->kernels->add(sum, x, n);
+    (void)scales;
+    block->kernels->natural_values(in, in + n, n, sum, true);
 }
 
 const ts_quantise_stage ts_quantise_natural = {

@@ -47,8 +47,9 @@ static bool qsgd_valid(const ts_quantise_block *block, const float *scales, cons
            ts_codes_valid(block, bits_of(block->args), in, n, never, scales[0] == 0.0f);
 }
 
-static void qsgd_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
-    block->kernels->int_values(scales[0], bits_of(block->args), codes, n, x);
+static void qsgd_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
+                        float *x, bool add) {
+    block->kernels->int_values(scales[0], bits_of(block->args), codes, n, x, add);
 }
 
 static void qsgd_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {

@@ -16,28 +16,19 @@ static void sign_scale(const ts_quantise_block *block, const float *x, size_t n,
 }
 
 static void sign_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
-    uint8_t codes[TS_CODES_RUN];
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * BITS) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        block->kernels->sign_codes(scales[0], x + at, run, codes);
-        block->kernels->pack(BITS, codes, run, out);
-    }
+    block->kernels->sign_bits(scales[0], x, n, out);
 }
 
 static bool sign_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     return ts_scale_valid(scales[0], 2 * TS_SCALE_LIMIT) && ts_codes_valid(block, BITS, in, n, -1, false);
 }
 
-static void sign_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n, float *x) {
-    block->kernels->sign_values(scales[0], codes, n, x);
-}
-
 static void sign_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
-    ts_codes_decode(block, scales, BITS, sign_values, in, n, x);
+    block->kernels->sign_values(scales[0], in, n, x, false);
 }
 
 static void sign_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
-    ts_codes_add(block, scales, BITS, sign_values, in, n, sum);
+    block->kernels->sign_values(scales[0], in, n, sum, true);
 }
 
 const ts_quantise_stage ts_quantise_sign = {

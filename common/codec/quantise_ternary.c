@@ -22,7 +22,9 @@ static float largest(const ts_quantise_block *block) {
 static void ternary_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
     double s = (double)largest(block), damping = 1;
     if (!block->unbiased && s > 0) {
-        damping = block->kernels->sum_squares(x, n) / (s * block->kernels->sum_abs(x, n));
+        double squares, sum;
+        block->kernels->sums(x, n, &squares, &sum);
+        damping = squares / (s * sum);
         if (!(damping <= 1)) damping = 1; /* of values beyond the limit */
     }
     scales[0] = s >= (double)FLT_MIN ? ts_usable_scale((float)(s * damping)) : 0.0f;
@@ -47,8 +49,8 @@ static bool ternary_valid(const ts_quantise_block *block, const float *scales, c
 }
 
 static void ternary_values(const ts_quantise_block *block, const float *scales, const uint8_t *codes, size_t n,
-                           float *x) {
-    block->kernels->int_values(scales[0], BITS, codes, n, x);
+                           float *x, bool add) {
+    block->kernels->int_values(scales[0], BITS, codes, n, x, add);
 }
 
 static void ternary_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {

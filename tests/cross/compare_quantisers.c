@@ -69,19 +69,23 @@ static void scaled(cross *c, unsigned kind, size_t n, size_t s) {
     cross_input(c, kind, c->input, n + BEHIND);
     BOTH(c, "int8_encode", n, detail, k->int8_encode(scale, x, n, b));
     BOTH(c, "int_codes", n, detail, k->int_codes(scale, 7.0f, x, n, b));
-    BOTH(c, "sign_codes", n, detail, k->sign_codes(scale, x, n, b));
+    BOTH(c, "sign_bits", n, detail, k->sign_bits(scale, x, n, b));
     BOTH(c, "linear_codes", n, detail, k->linear_codes(-0.6f, scale, 255.0f, x, n, b));
     uint8_t codes[1024], binary[1024];
     for (size_t i = 0; i < n; i++) {
         codes[i] = (uint8_t)cross_random(c);
-        binary[i] = codes[i] & 1;
+        binary[i] = (uint8_t)cross_random(c);
     }
     BOTH(c, "int8_decode", n, detail, k->int8_decode(scale, codes, n, x));
     BOTH(c, "int8_add", n, detail, k->int8_add(scale, codes, n, x));
-    for (unsigned bits = 2; bits <= 8; bits++) BOTH(c, "int_values", n, detail, k->int_values(scale, bits, codes, n, x));
-    BOTH(c, "linear_values", n, detail, k->linear_values(-0.6f, scale, codes, n, x));
-    BOTH(c, "sign_values", n, detail, k->sign_values(scale, binary, n, x));
-    BOTH(c, "natural_values", n, detail, k->natural_values(codes, binary, n, x));
+    for (int add = 0; add < 2; add++) {
+        for (unsigned bits = 2; bits <= 8; bits++) {
+            BOTH(c, "int_values", n, detail, k->int_values(scale, bits, codes, n, x, add));
+        }
+        BOTH(c, "linear_values", n, detail, k->linear_values(-0.6f, scale, codes, n, x, add));
+        BOTH(c, "sign_values", n, detail, k->sign_values(scale, binary, n, x, add));
+        BOTH(c, "natural_values", n, detail, k->natural_values(codes, binary, n, x, add));
+    }
 }
 
 static void by_chance(cross *c, unsigned kind, size_t n, size_t s, bool indexed) {
@@ -120,9 +124,36 @@ static void bits(cross *c, size_t n) {
     }
 }
 
+/* Bytes without a certain field, then with one, at each place. */
+static void fields(cross *c, size_t n) {
+    static const struct {
+        unsigned bits;
+        uint16_t mask, code;
+    } kinds[] = {{2, 0xFF, 2}, {4, 0xFF, 8}, {8, 0xFF, 0x80}, {8, 0xFF, 0xFF}, {16, 0x7C00, 0x7C00}, {16, 0x7F80, 0x7F80}};
+    uint8_t in[1024];
+    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
+        unsigned bits = kinds[kind].bits, each = bits / 8 ? bits / 8 : 1;
+        for (size_t i = 0; i < n; i++) in[i] = (uint8_t)(cross_random(c) & (bits == 16 ? 0x3B : 0x55));
+        bool want = c->reference->fields_lack(bits, kinds[kind].mask, kinds[kind].code, in, n);
+        cross_expect(c, want && c->kernels->fields_lack(bits, kinds[kind].mask, kinds[kind].code, in, n), "fields_lack", n,
+                     kind);
+        for (size_t at = 0; at + each <= n; at += each) {
+            uint8_t before[2] = {in[at], in[at + each - 1]};
+            in[at] = (uint8_t)kinds[kind].code;
+            if (each == 2) in[at + 1] = (uint8_t)(kinds[kind].code >> 8);
+            bool found = !c->reference->fields_lack(bits, kinds[kind].mask, kinds[kind].code, in, n) &&
+                         !c->kernels->fields_lack(bits, kinds[kind].mask, kinds[kind].code, in, n);
+            cross_expect(c, found, "fields_lack", n, kind * 10000 + at);
+            in[at] = before[0];
+            in[at + each - 1] = before[1];
+        }
+    }
+}
+
 void cross_quantisers(cross *c) {
     for (size_t i = 0; i < SIZES; i++) {
         bits(c, sizes[i]);
+        fields(c, sizes[i]);
         for (unsigned kind = 0; kind < CROSS_FINITE; kind++) {
             floats(c, kind, sizes[i]);
             logarithms(c, kind, sizes[i]);

@@ -45,6 +45,10 @@ static void plain(cross *c, unsigned kind, size_t n, size_t shift) {
     const float *x = c->input + shift;
     cross_expect(c, same_double(c->reference->sum_squares(x, n), c->kernels->sum_squares(x, n)), "sum_squares", n, detail);
     cross_expect(c, same_double(c->reference->sum_abs(x, n), c->kernels->sum_abs(x, n)), "sum_abs", n, detail);
+    double squares = -1, abs = -1;
+    c->kernels->sums(x, n, &squares, &abs);
+    bool both = same_double(c->reference->sum_squares(x, n), squares) && same_double(c->reference->sum_abs(x, n), abs);
+    cross_expect(c, both, "sums", n, detail);
     if (n == 0) return;
     float low[2], high[2];
     c->reference->min_max(x, n, &low[0], &high[0]);
