@@ -19,23 +19,25 @@ static float some(cross *c) {
     return sum;
 }
 
-void cross_input(cross *c, unsigned kind, float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        float v = some(c);
-        uint32_t any = cross_random(c);
-        switch (kind) {
-        case 0: x[i] = (any & 1) ? 0.0f : -0.0f; break;
-        case 1: x[i] = 0.125f; break;
-        case 2: x[i] = v; break;
-        case 3: x[i] = v * 1e-38f; break; /* about the smallest normal number */
-        case 4: x[i] = v > 0 ? 3.4028234e38f : -3.4028234e38f; break;
-        case 5: x[i] = any % 50 ? 0.0f : v; break;
-        case 6: x[i] = ts_bits_float((any & 0x80FFFFFFu) | (0x38u + (any >> 24) % 16) << 24); break;
-        case 7: x[i] = ts_bits_float((any & TS_ABS_MASK) < TS_INF_BITS ? any : any & 0xBFFFFFFFu); break; /* anything */
-        case 8: x[i] = any % 97 ? v : (any & 0x800) ? ts_bits_float(TS_INF_BITS) : -ts_bits_float(0x7FC00000u); break;
-        default: x[i] = any % 3 ? v * 3e38f : ts_bits_float(any); break;
-        }
+static float value_of(cross *c, unsigned kind) {
+    float v = some(c);
+    uint32_t any = cross_random(c);
+    switch (kind) {
+    case 0: return (any & 1) ? 0.0f : -0.0f;
+    case 1: return 0.125f;
+    case 2: return v;
+    case 3: return v * 1e-38f; /* about the smallest normal number */
+    case 4: return v > 0 ? 3.4028234e38f : -3.4028234e38f;
+    case 5: return any % 50 ? 0.0f : v;
+    case 6: return ts_bits_float((any & 0x80FFFFFFu) | (0x38u + (any >> 24) % 16) << 24);
+    case 7: return ts_bits_float((any & TS_ABS_MASK) < TS_INF_BITS ? any : any & 0xBFFFFFFFu); /* anything */
+    case 8: return any % 97 ? v : (any & 0x800) ? ts_bits_float(TS_INF_BITS) : -ts_bits_float(0x7FC00000u);
+    default: return any % 3 ? v * 3e38f : ts_bits_float(any);
     }
+}
+
+void cross_input(cross *c, unsigned kind, float *x, size_t n) {
+    memcpy(x, c->pool[kind] + cross_random(c) % (CROSS_POOL - CROSS_ROOM), n * sizeof *x);
 }
 
 void cross_expect(cross *c, bool equal, const char *kernel, size_t n, size_t detail) {
@@ -88,6 +90,9 @@ size_t cross_compare(cross *c, ts_simd level) {
     if (!complete(c->kernels)) {
         cross_print("a kernel is missing in this level's table\n");
         return 1;
+    }
+    for (unsigned kind = 0; kind < CROSS_KINDS; kind++) {
+        for (size_t i = 0; i < CROSS_POOL; i++) c->pool[kind][i] = value_of(c, kind);
     }
     cross_sweeps(c);
     cross_quantisers(c);

@@ -20,6 +20,11 @@ typedef struct {
     uint8_t want[4 * CROSS_ROOM], got[4 * CROSS_ROOM];
 } cross_bytes;
 
+/* Kinds of input; the last ones hold NaN and infinity. Values are made once, and taken from random places. */
+#define CROSS_KINDS 10
+#define CROSS_FINITE 8
+#define CROSS_POOL 8192
+
 /* The state of all comparisons; large, so it is static where the program begins. */
 typedef struct {
     const ts_kernels *kernels, *reference;
@@ -28,14 +33,13 @@ typedef struct {
     size_t told; /* differences that were printed */
     cross_floats x, y, z;
     cross_bytes bytes, more;
+    float pool[CROSS_KINDS][CROSS_POOL];
     float input[CROSS_ROOM], gradient[CROSS_ROOM], velocity[CROSS_ROOM], params[CROSS_ROOM];
     uint32_t index[2][4 * CROSS_ROOM], bits[2][4 * CROSS_ROOM], order[4 * CROSS_ROOM];
     uint32_t taken[2][2][2 * CROSS_ROOM]; /* of the reference and the other: index, bits */
 } cross;
 
-/* Kinds of input; the last ones hold NaN and infinity. */
-#define CROSS_KINDS 10
-#define CROSS_FINITE 8
+/* n values of that kind, n <= CROSS_ROOM. */
 void cross_input(cross *c, unsigned kind, float *x, size_t n);
 uint32_t cross_random(cross *c);
 /* Counts a comparison; prints the kernel's name and the numbers when it failed, for the first few. */

@@ -147,7 +147,7 @@ static bool same_taken(const cross *c, size_t at, size_t n) {
 static void selections(cross *c, unsigned kind, size_t n, unsigned how, bool in_pair) {
     static const uint32_t floors[] = {0, 1, TS_MIN_NORMAL_BITS, 0x3F000000u, 0x3FC00000u, 0x7F7FFFFFu};
     for (size_t f = 0; f < sizeof floors / sizeof floors[0]; f++) {
-        for (size_t capacity = TS_SELECT_GROUP + 5; capacity < 4 * CROSS_ROOM; capacity = capacity * 4 + n) {
+        for (size_t capacity = TS_SELECT_GROUP + 5; capacity < 4 * CROSS_ROOM; capacity = capacity * 8 + n) {
             prepare(c, kind, n);
             for (int side = 0; side < 2; side++) {
                 for (int what = 0; what < 2; what++) {
@@ -172,22 +172,21 @@ static void selections(cross *c, unsigned kind, size_t n, unsigned how, bool in_
 }
 
 void cross_sweeps(cross *c) {
-    static const size_t few[] = {0, 3, 63, 65, 129, 800};
+    static const size_t few[] = {0, 3, 65, 129, 700};
+    static const unsigned hows[] = {0, 1, 2, 6, 9, 15, 16, 31, 32};
     for (unsigned kind = 0; kind < CROSS_KINDS; kind++) {
         for (size_t i = 0; i < SIZES; i++) {
             for (size_t shift = 0; shift < 4; shift += 3) {
                 if (kind < CROSS_FINITE) plain(c, kind, sizes[i], shift);
                 search(c, kind, sizes[i], shift);
             }
-            for (unsigned how = 0; how < SWEEPS; how++) sweeps(c, kind, sizes[i], how);
+            for (unsigned how = 0; how < SWEEPS; how += sizes[i] > 300 ? 3 : 1) sweeps(c, kind, sizes[i], how);
         }
         for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
-            for (unsigned how = 0; how < SWEEPS; how += how < 8 ? 1 : 5) {
-                selections(c, kind, few[i], how, false);
-                selections(c, kind, few[i], how, true);
+            for (size_t how = 0; how < sizeof hows / sizeof hows[0]; how++) {
+                selections(c, kind, few[i], hows[how], false);
+                selections(c, kind, few[i], hows[how], true);
             }
-            selections(c, kind, few[i], 32, false);
-            selections(c, kind, few[i], 32, true);
         }
     }
 }

@@ -34,4 +34,36 @@ test-neon: ## NEON kernels against the reference, under qemu-user
 	@$(MAKE) --no-print-directory -s $(BUILD)/neon/compare-kernels
 	$(NEON_RUN) $(BUILD)/neon/compare-kernels neon
 
-.PHONY: cross-deps test-kernels test-neon
+# ---- AVX-512 on the machine that bochs emulates: no operating system, a boot sector and the program behind it ------------
+BARE_OBJ := $(BUILD)/bare/tests/cross/bare_entry.o $(patsubst %.c,$(BUILD)/bare/%.o,$(CROSS_SRC) tests/cross/bare_main.c \
+              $(filter-out %_neon.c,$(CROSS_CODEC)))
+BARE_SECONDS := 600
+$(BUILD)/bare/%_avx2.o: ISA := -O3 -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
+$(BUILD)/bare/%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
+$(BUILD)/bare/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CROSS_FLAGS) -fno-pic -fno-stack-protector -fno-tree-loop-distribute-patterns -mno-red-zone $(ISA) -MMD -MP -c -o $@ $<
+$(BUILD)/bare/%.o: %.S
+	@mkdir -p $(@D)
+	$(CC) -c -o $@ $<
+$(BUILD)/bare/program.bin: $(BARE_OBJ) tests/cross/bare.ld
+	$(CC) -nostdlib -static -no-pie -Wl,--build-id=none -Wl,--no-warn-rwx-segments -Wl,-T,tests/cross/bare.ld -o $(@:.bin=.elf) $(BARE_OBJ)
+	objcopy -O binary -j .all $(@:.bin=.elf) $@
+$(BUILD)/bare/disk.img: $(BUILD)/bare/program.bin tests/cross/bare_boot.S
+	$(CC) -c -DSECTORS=$$(( ($$(stat -c %s $<) + 511) / 512 )) -o $(@D)/boot.o tests/cross/bare_boot.S
+	ld -Ttext 0x7C00 --oformat binary -o $(@D)/boot.bin $(@D)/boot.o
+	cat $(@D)/boot.bin $< > $@
+	truncate -s 10321920 $@
+-include $(BARE_OBJ:.o=.d)
+
+test-avx512: ## AVX-512 kernels against the reference, on a machine that bochs emulates (minutes)
+	@$(MAKE) --no-print-directory -s cross-deps NEED="bochs bochs-term bochsbios vgabios"
+	@$(MAKE) --no-print-directory -s $(BUILD)/bare/disk.img
+	@sed 's|@DISK@|$(BUILD)/bare/disk.img|; s|@LOG@|$(BUILD)/bare/bochs.log|' tests/cross/bochsrc.in > $(BUILD)/bare/bochsrc
+	@rm -f $(BUILD)/bare/disk.img.lock
+	@echo c > $(BUILD)/bare/commands
+	@timeout -k 5 $(BARE_SECONDS) nice bochs -q -f $(BUILD)/bare/bochsrc -rc $(BUILD)/bare/commands < /dev/null > $(BUILD)/bare/output 2>&1; \
+	  grep -a '^kernels:\|^DIFFERENT\|^this\|^a kernel\|^verdict' $(BUILD)/bare/output; \
+	  grep -aq '^verdict: passed' $(BUILD)/bare/output || { tail -20 $(BUILD)/bare/bochs.log >&2; exit 1; }
+
+.PHONY: cross-deps test-kernels test-neon test-avx512
