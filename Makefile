@@ -151,6 +151,12 @@ test-built: all $(BUILD)/unit-tests
 	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
 	BUILD=$(BUILD) python3 tests/system/run.py
 
+LONG_SEEDS := 10000
+test-long: deps ## what takes longer: the codec's contract in every combination, 10,000 simulated clusters (10 minutes)
+	@$(MAKE) --no-print-directory -s $(BUILD)/unit-tests
+	TERSE_TEST_LONG=1 TERSE_SIM_SEEDS=$(LONG_SEEDS) $(BUILD)/unit-tests codec_ simulation
+	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
+
 unit: $(BUILD)/unit-tests ## unit tests alone (SAN=asan or tsan for the sanitizers)
 	$(SAN_ENV) $(BUILD)/unit-tests
 
@@ -184,5 +190,5 @@ clean: ## remove what was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}' | sed 's/make   /make /'
 
-.PHONY: all unit-one clean help run test test-built unit deps install
+.PHONY: all unit-one clean help run test test-built test-long unit deps install
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -47,6 +47,36 @@ static void check_state(const victim *v, uint64_t step, terse_status status, con
     if (!same) ck_abort_msg("%s: a refused packet changed the state", v->t->pipeline.text);
 }
 
+/* What a bent packet leaves unwritten must not be what the packet before has left there. */
+static void poison(ts_scratch *scratch) {
+    static const ts_scratch_slot slots[] = {TS_SLOT_DECODED_INDEX, TS_SLOT_DECODED_VALUE};
+    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+        void *memory = ts_scratch_reserve(scratch, slots[i], MOST_ELEMS * sizeof(uint32_t));
+        if (!memory) ck_abort_msg("no memory");
+        memset(memory, 0xFF, MOST_ELEMS * sizeof(uint32_t));
+    }
+}
+
+/* What was accepted: added[n] to ones, by decode_add. */
+static void check_accepted(const victim *v, ts_decode_state *state, const uint8_t *bytes, size_t len, const float *added,
+                           const char *how) {
+    float sum[MOST_ELEMS];
+    ts_decoded d;
+    const char *pipeline = v->t->pipeline.text;
+    poison(v->scratch);
+    if (ts_decode(v->scratch, &v->t->spec, state, v->slice, v->t->input.step, bytes, len, &d) != TERSE_OK)
+        ck_abort_msg("%s, %s: decode refuses what decode_add takes", pipeline, how);
+    for (size_t i = 0; i < v->n; i++) sum[i] = 1.0f;
+    for (size_t i = 0, next = 0; i < d.count; i++) {
+        size_t at = d.dense ? i : d.index[i];
+        if (at < next || at >= v->n) ck_abort_msg("%s, %s: index %zu is accepted", pipeline, how, at);
+        sum[at] += d.value[i];
+        next = at + 1;
+    }
+    if (d.dense && d.count != v->n) ck_abort_msg("%s, %s: %zu values of %zu", pipeline, how, d.count, v->n);
+    if (memcmp(sum, added, v->n * sizeof *sum) != 0) ck_abort_msg("%s, %s: decode says something else", pipeline, how);
+}
+
 /* Bytes that came from somewhere. */
 static void attack(victim *v, const uint8_t *bytes, size_t len, const char *how) {
     float sum[MOST_ELEMS];
@@ -57,6 +87,7 @@ static void attack(victim *v, const uint8_t *bytes, size_t len, const char *how)
     memcpy(exact, bytes, len);
     for (size_t i = 0; i < v->n; i++) sum[i] = 1.0f;
     ts_decode_state *state = state_of(v, step);
+    poison(v->scratch);
     terse_status status = ts_decode_add(v->scratch, &v->t->spec, state, v->slice, step, exact, len, sum);
     if (status != TERSE_OK && status != TERSE_ECORRUPT)
         ck_abort_msg("%s, %s: %s", pipeline, how, terse_status_name(status));
@@ -67,6 +98,7 @@ static void attack(victim *v, const uint8_t *bytes, size_t len, const char *how)
     if (status == TERSE_OK && v->lengths_differ && len != v->t->len[v->slice])
         ck_abort_msg("%s, %s: accepted at another length", pipeline, how);
     check_state(v, step, status, state);
+    if (status == TERSE_OK) check_accepted(v, state, exact, len, sum, how);
     v->accepted += status == TERSE_OK;
     ts_decode_state_destroy(state);
     free(exact);

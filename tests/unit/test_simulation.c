@@ -2,6 +2,7 @@
 /*
  * Whole clusters, seed by seed, against the sequential reference. Replay one seed with
  *   TERSE_SIM_SEED=N build/unit-tests simulation
+ * and run N seeds instead of the first test's 300 with TERSE_SIM_SEEDS=N.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include "tests/unit/unit.h"
 
 #define SECOND 1000000u
+#define SEEDS 300
+#define SECONDS_MOST 120
 
 static ts_cluster_spec spec_of(uint64_t seed) {
     ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 99));
@@ -78,7 +81,12 @@ static void run_seeds(uint64_t first, uint64_t count, const char *const *overrid
     }
 }
 
-START_TEST(clusters_give_the_reference_bits_whatever_the_network_does) { run_seeds(1, 300, NULL, 0); }
+static uint64_t seeds_wanted(void) {
+    const char *count = getenv("TERSE_SIM_SEEDS");
+    return count ? strtoull(count, NULL, 10) : SEEDS;
+}
+
+START_TEST(clusters_give_the_reference_bits_whatever_the_network_does) { run_seeds(1, seeds_wanted(), NULL, 0); }
 END_TEST
 
 START_TEST(dense_clusters_give_the_reference_bits) {
@@ -167,7 +175,7 @@ END_TEST
 TCase *test_simulation(void);
 TCase *test_simulation(void) {
     TCase *tests = tcase_create("simulation");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, SECONDS_MOST * fmax(1, (double)seeds_wanted() / SEEDS));
     tcase_add_test(tests, clusters_give_the_reference_bits_whatever_the_network_does);
     tcase_add_test(tests, dense_clusters_give_the_reference_bits);
     tcase_add_test(tests, randomk_and_fp16_clusters_give_the_reference_bits);
