@@ -152,10 +152,13 @@ test-built: all $(BUILD)/unit-tests
 	BUILD=$(BUILD) python3 tests/system/run.py
 
 LONG_SEEDS := 10000
-test-long: deps ## what takes longer: the codec's contract in every combination, 10,000 simulated clusters (10 minutes)
+test-long: deps ## what takes longer: every combination of the codec's contract, 10,000 simulated clusters, NEON (10 minutes)
 	@$(MAKE) --no-print-directory -s $(BUILD)/unit-tests
-	TERSE_TEST_LONG=1 TERSE_SIM_SEEDS=$(LONG_SEEDS) $(BUILD)/unit-tests codec_ simulation
+	@TERSE_SIM_SEEDS=$(LONG_SEEDS) $(BUILD)/unit-tests simulation > $(BUILD)/simulation.log 2>&1 & simulation=$$!; \
+	  TERSE_TEST_LONG=1 $(BUILD)/unit-tests codec_; contract=$$?; \
+	  wait $$simulation; simulation=$$?; cat $(BUILD)/simulation.log; [ $$contract = 0 ] && [ $$simulation = 0 ]
 	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
+	$(MAKE) --no-print-directory -s test-kernels test-neon BUILD=$(BUILD)
 
 unit: $(BUILD)/unit-tests ## unit tests alone (SAN=asan or tsan for the sanitizers)
 	$(SAN_ENV) $(BUILD)/unit-tests
