@@ -31,7 +31,7 @@ ts_step_rates ts_optimizer_rates(const ts_config *config, const ts_optimizer_inp
         .beta2 = (float)beta2,
         .less2 = (float)(1.0 - beta2),
         .root2 = 1.0f,
-        .bias1 = 1.0f,
+        .gain = 1.0f,
         .eps = (float)config->optimizer.eps,
     };
 }

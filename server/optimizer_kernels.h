@@ -22,8 +22,8 @@ typedef struct {
     float beta1, less1; /* decay of the first moment, 1 - it */
     float beta2, less2; /* of the second, and of RMSProp's squares */
     float root2;    /* root of the second moment's bias correction */
-    float bias1;    /* the first moment's bias correction; LAMB */
-    float eps;
+    float gain;     /* LAMB: root2 / the first moment's bias correction */
+    float eps;      /* LAMB: times root2 */
 } ts_step_rates;
 
 typedef struct {
@@ -43,9 +43,9 @@ typedef struct {
     void (*rmsprop)(float *w, float *s, float *mean, float *v, const float *g, const ts_step_rates *rate, size_t n);
     /* m += less1·(g' - m) ; s = beta2·s + less2·g'² ; w -= lr·m / (√s / root2 + eps) */
     void (*adam)(float *w, float *m, float *s, const float *g, const ts_step_rates *rate, size_t n);
-    /* The same without the last part; `decay` and `keep` do not count. */
-    void (*moments)(float *m, float *s, const float *g, const ts_step_rates *rate, size_t n);
-    /* u = (m / bias1) / (√s / root2 + eps) + decay·w */
+    /* m and s as with Adam, of g itself, then u as below. */
+    void (*moments)(float *u, const float *w, float *m, float *s, const float *g, const ts_step_rates *rate, size_t n);
+    /* u = gain·m / (√s + eps) + decay·w */
     void (*direction)(float *u, const float *w, const float *m, const float *s, const ts_step_rates *rate, size_t n);
 } ts_optimizer_kernels;
 

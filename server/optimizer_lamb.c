@@ -32,8 +32,7 @@ static double trust_ratio(const lamb *l, const ts_optimizer_input *input) {
         size_t n = input->n - at < BLOCK_ELEMS ? input->n - at : BLOCK_ELEMS;
         const float *w = input->params + at;
         float *m = input->state[0] + at, *s = input->state[1] + at;
-        l->kernels->moments(m, s, input->gradient + at, &l->rate, n);
-        l->kernels->direction(u, w, m, s, &l->rate, n);
+        l->kernels->moments(u, w, m, s, input->gradient + at, &l->rate, n);
         weights += l->sums->sum_squares(w, n);
         direction += l->sums->sum_squares(u, n);
     }
@@ -42,8 +41,9 @@ static double trust_ratio(const lamb *l, const ts_optimizer_input *input) {
 
 static void step_lamb(const ts_config *config, const ts_optimizer_input *input) {
     lamb l = {.kernels = ts_optimizer_kernels_here(), .sums = ts_slice_kernels(), .rate = ts_optimizer_rates(config, input)};
-    l.rate.bias1 = (float)ts_optimizer_bias(config->optimizer.beta1, input->step);
-    l.rate.root2 = (float)sqrt(ts_optimizer_bias(config->optimizer.beta2, input->step));
+    double root2 = sqrt(ts_optimizer_bias(config->optimizer.beta2, input->step));
+    l.rate.gain = (float)(root2 / ts_optimizer_bias(config->optimizer.beta1, input->step)); /* one division, not three */
+    l.rate.eps = (float)(config->optimizer.eps * root2);
     float u[BLOCK_ELEMS], rate = (float)(input->lr * trust_ratio(&l, input));
     for (size_t at = 0; at < input->n; at += BLOCK_ELEMS) {
         size_t n = input->n - at < BLOCK_ELEMS ? input->n - at : BLOCK_ELEMS;

@@ -5,12 +5,16 @@ $(BUILD)/bench_idle: $(BUILD)/obj/tests/bench/bench_idle.o $(BUILD)/libterse.a
 IDLE_SECONDS := 60
 bench-idle: all $(BUILD)/bench_idle ## CPU of idle servers and workers over IDLE_SECONDS
 	BUILD=$(BUILD) $(MPI_ENV) python3 tests/bench/bench_idle.py $(IDLE_SECONDS)
+$(BUILD)/bench_optimizer: $(call objs,tests/bench/bench_optimizer.c $(wildcard server/optimizer*.c) server/slice_math.c) $(COMMON_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+bench-optimizer: $(BUILD)/bench_optimizer ## each optimizer's step beside a sweep of the same memory traffic
+	$(BUILD)/bench_optimizer
 bench-codec: $(BUILD)/terse ## encode and decode of every family of pipelines, beside the bare sweep
 	$(BUILD)/terse bench codec
 readme-table: $(BUILD)/terse ## README's codec table, from a fresh benchmark
 	BUILD=$(BUILD) python3 tests/tools/readme_codec_table.py
-bench: deps ## all benchmarks: codec, transport, idle CPU (minutes; keep the machine quiet)
+bench: deps ## all benchmarks: codec, optimizers, transport, idle CPU (minutes; keep the machine quiet)
 	@$(MAKE) --no-print-directory -s all
-	@$(MAKE) --no-print-directory -s bench-codec bench-transport bench-idle
+	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-idle
 
-.PHONY: bench bench-codec bench-idle readme-table
+.PHONY: bench bench-codec bench-optimizer bench-idle readme-table

@@ -131,7 +131,7 @@ static void fill(float *out, uint64_t key, bool positive) {
 
 static void run_kernel(const ts_optimizer_kernels *k, unsigned which, arrays *x, const float *g, size_t n) {
     ts_step_rates rate = {.lr = 0.01f, .decay = 0.1f, .keep = 0.999f, .momentum = 0.9f, .beta1 = 0.9f, .less1 = 0.1f,
-                          .beta2 = 0.99f, .less2 = 0.01f, .root2 = 0.3f, .bias1 = 0.7f, .eps = 1e-8f};
+                          .beta2 = 0.99f, .less2 = 0.01f, .root2 = 0.3f, .gain = 0.7f, .eps = 1e-8f};
     switch (which) {
     case 0: k->decayed(x->w, g, &rate, n); break;
     case 1: k->momentum(x->w, x->a, g, &rate, n); break;
@@ -142,7 +142,7 @@ static void run_kernel(const ts_optimizer_kernels *k, unsigned which, arrays *x,
     case 6: k->rmsprop(x->w, x->b, NULL, x->c, g, &rate, n); break;
     case 7: k->rmsprop(x->w, x->b, x->a, x->c, g, &rate, n); break;
     case 8: k->adam(x->w, x->a, x->b, g, &rate, n); break;
-    case 9: k->moments(x->a, x->b, g, &rate, n); break;
+    case 9: k->moments(x->u, x->w, x->a, x->b, g, &rate, n); break;
     default: k->direction(x->u, x->w, x->a, x->b, &rate, n); break;
     }
 }
