@@ -44,6 +44,24 @@ void ts_bench_input_settle(ts_bench_input *input, double ratio, bool by_chance);
 /* Long-tailed values alone. */
 void ts_bench_fill(uint64_t key, float *to, size_t n);
 
+/* ---- shapes (cmd_bench_shapes.c) ---- */
+
+#define TS_BENCH_SHAPES 161 /* of ResNet-50 */
+
+typedef struct {
+    int64_t extent[4];
+    unsigned ndim;
+    size_t n;
+} ts_bench_shape;
+
+/* The tensors of ResNet-50 (He et al. 2016), TS_BENCH_ELEMS elements in all. Returns: TS_BENCH_SHAPES. */
+size_t ts_bench_resnet50(ts_bench_shape shapes[TS_BENCH_SHAPES]);
+/*
+ * What n elements are cut into: ResNet-50 for transforms where n is its size, else the largest square matrix of at most
+ * n elements for transforms and one vector for others. Returns: how many tensors.
+ */
+size_t ts_bench_shapes(const ts_pipeline *pipeline, size_t n, ts_bench_shape shapes[TS_BENCH_SHAPES]);
+
 /* ---- one pipeline (cmd_bench_run.c) ---- */
 
 typedef struct {
@@ -64,7 +82,7 @@ typedef struct {
 } ts_bench_result;
 
 /*
- * Transforms get the largest square matrix of at most n elements; the gradients are left as they were.
+ * The n elements are the tensors of ts_bench_shapes(), one after the other; the gradients are left as they were.
  * Returns TERSE_OK, TERSE_ENOMEM, TERSE_ECORRUPT (decoding did not give what was encoded), TERSE_EIO (no mapping).
  */
 terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *pipeline, unsigned runs,

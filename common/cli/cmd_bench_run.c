@@ -22,15 +22,23 @@
 #define LEVELS (TS_SIMD_AVX512 + 1)
 #define MOMENTUM 0.9f
 
-/* An encoder with its packets. */
+/* One tensor: its place among the elements and its encoder. */
 typedef struct {
+    ts_bench_shape shape;
     ts_codec_spec spec;
     ts_encoder *encoder;
+    size_t first, first_slice;
+} bench_tensor;
+
+/* All of them with their packets. */
+typedef struct {
+    const ts_pipeline *pipeline;
+    bench_tensor *tensor;
+    size_t tensors, slices, n;
     ts_scratch *encoding, *decoding;
     ts_buffer *packets;
     size_t *lens;             /* of each slice's packet */
     ts_decode_state **states; /* of each slice, for pipelines that have one */
-    int64_t shape[2];
     uint64_t step;
     size_t values;
 } bench;
@@ -42,82 +50,106 @@ static double now(void) {
 }
 
 static void bench_close(bench *b) {
-    for (uint32_t slice = 0; b->states && slice < ts_codec_slices(&b->spec); slice++) {
-        ts_decode_state_destroy(b->states[slice]);
-    }
+    for (size_t slice = 0; b->states && slice < b->slices; slice++) ts_decode_state_destroy(b->states[slice]);
+    for (size_t t = 0; b->tensor && t < b->tensors; t++) ts_encoder_destroy(b->tensor[t].encoder);
     ts_mem_free(b->states);
-    ts_encoder_destroy(b->encoder);
+    ts_mem_free(b->tensor);
     ts_scratch_destroy(b->encoding);
     ts_scratch_destroy(b->decoding);
     ts_buffer_unref(b->packets);
     ts_mem_free(b->lens);
 }
 
-/* The side of the largest square of at most n elements. */
-static size_t square_side(size_t n) {
-    size_t side = (size_t)sqrt((double)n);
-    return side ? side : 1;
+static terse_status open_tensors(bench *b, const ts_bench_shape *shapes) {
+    b->tensor = ts_mem_calloc(b->tensors, sizeof *b->tensor);
+    TS_REQUIRE(b->tensor, TERSE_ENOMEM);
+    for (size_t i = 0; i < b->tensors; i++) {
+        bench_tensor *t = &b->tensor[i];
+        *t = (bench_tensor){.shape = shapes[i], .first = b->n, .first_slice = b->slices};
+        size_t cut = ts_codec_cut_elems(b->pipeline, t->shape.extent, t->shape.ndim, t->shape.n, TS_BENCH_SLICE_ELEMS);
+        t->spec = (ts_codec_spec){.pipeline = b->pipeline,
+                                  .n = t->shape.n,
+                                  .slice_elems = cut,
+                                  .shape = t->shape.extent,
+                                  .ndim = t->shape.ndim,
+                                  .tensor = (uint32_t)i,
+                                  .direction = TS_PUSH};
+        TS_TRY(ts_encoder_create(&t->spec, &t->encoder));
+        b->n += t->spec.n;
+        b->slices += ts_codec_slices(&t->spec);
+    }
+    return TERSE_OK;
 }
 
-static terse_status bench_remember(bench *b) {
-    b->states = ts_mem_calloc(ts_codec_slices(&b->spec) + 1, sizeof *b->states);
+static terse_status open_slices(bench *b) {
+    b->lens = ts_mem_calloc(b->slices + 1, sizeof *b->lens);
+    TS_REQUIRE(b->lens, TERSE_ENOMEM);
+    if (!ts_pipeline_is_stateful(b->pipeline)) return TERSE_OK;
+    b->states = ts_mem_calloc(b->slices + 1, sizeof *b->states);
     TS_REQUIRE(b->states, TERSE_ENOMEM);
-    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
-        TS_TRY(ts_decode_state_create(&b->spec, slice, &b->states[slice]));
+    for (size_t i = 0; i < b->tensors; i++) {
+        for (uint32_t slice = 0; slice < ts_codec_slices(&b->tensor[i].spec); slice++) {
+            TS_TRY(ts_decode_state_create(&b->tensor[i].spec, slice, &b->states[b->tensor[i].first_slice + slice]));
+        }
     }
     return TERSE_OK;
 }
 
 static terse_status bench_open(bench *b, const ts_pipeline *pipeline, size_t n) {
-    size_t side = pipeline->transform ? square_side(n) : 0; /* transforms are for matrices */
-    unsigned ndim = side ? 2 : 1;
-    *b = (bench){.shape = {side ? (int64_t)side : (int64_t)n, (int64_t)side}};
-    b->spec = (ts_codec_spec){.pipeline = pipeline,
-                              .n = n,
-                              .slice_elems = ts_codec_cut_elems(pipeline, b->shape, ndim, n, TS_BENCH_SLICE_ELEMS),
-                              .shape = b->shape,
-                              .ndim = ndim,
-                              .direction = TS_PUSH};
-    b->lens = ts_mem_calloc(ts_codec_slices(&b->spec) + 1, sizeof *b->lens);
-    terse_status status = b->lens ? TERSE_OK : TERSE_ENOMEM;
+    ts_bench_shape shapes[TS_BENCH_SHAPES];
+    *b = (bench){.pipeline = pipeline, .tensors = ts_bench_shapes(pipeline, n, shapes)};
+    terse_status status = open_tensors(b, shapes);
+    if (status == TERSE_OK) status = open_slices(b);
     if (status == TERSE_OK) status = ts_scratch_create(&b->encoding);
     if (status == TERSE_OK) status = ts_scratch_create(&b->decoding);
     if (status == TERSE_OK) status = ts_buffer_create(1 << 16, &b->packets);
-    if (status == TERSE_OK) status = ts_encoder_create(&b->spec, &b->encoder);
-    if (status == TERSE_OK && ts_pipeline_is_stateful(pipeline)) status = bench_remember(b);
     if (status != TERSE_OK) bench_close(b);
     return status;
 }
 
+static terse_status encode_tensor(bench *b, bench_tensor *t, const ts_encode_input *input) {
+    ts_encode_report report;
+    TS_TRY(ts_encoder_begin(t->encoder, b->encoding, input, &report));
+    b->values += report.selected;
+    for (uint32_t slice = 0; slice < ts_codec_slices(&t->spec); slice++) {
+        size_t *len = &b->lens[t->first_slice + slice];
+        TS_TRY(ts_buffer_reserve(b->packets, ts_encoder_bound(t->encoder, b->encoding, slice)));
+        TS_TRY(ts_encoder_slice(t->encoder, b->encoding, slice, b->packets->data + b->packets->len,
+                                b->packets->capacity - b->packets->len, len));
+        b->packets->len += *len;
+    }
+    return TERSE_OK;
+}
+
 /* One step into b->packets. */
 static terse_status encode(bench *b, const float *gradient, float *residual, float *velocity) {
-    ts_encode_report report;
-    ts_encode_input input = {.gradient = gradient,
-                             .gradient_scale = 1,
-                             .residual = residual,
-                             .velocity = velocity,
-                             .momentum = MOMENTUM,
-                             .masking = true,
-                             .step = b->step++};
-    TS_TRY(ts_encoder_begin(b->encoder, b->encoding, &input, &report));
     b->packets->len = 0;
-    b->values = report.selected;
-    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
-        TS_TRY(ts_buffer_reserve(b->packets, ts_encoder_bound(b->encoder, b->encoding, slice)));
-        TS_TRY(ts_encoder_slice(b->encoder, b->encoding, slice, b->packets->data + b->packets->len,
-                                b->packets->capacity - b->packets->len, &b->lens[slice]));
-        b->packets->len += b->lens[slice];
+    b->values = 0;
+    for (size_t i = 0; i < b->tensors; i++) {
+        size_t first = b->tensor[i].first;
+        ts_encode_input input = {.gradient = gradient + first,
+                                 .gradient_scale = 1,
+                                 .residual = residual + first,
+                                 .velocity = velocity ? velocity + first : NULL,
+                                 .momentum = MOMENTUM,
+                                 .masking = true,
+                                 .step = b->step};
+        TS_TRY(encode_tensor(b, &b->tensor[i], &input));
     }
+    b->step++;
     return TERSE_OK;
 }
 
 static terse_status decode_add(bench *b, float *sum) {
     const uint8_t *packet = b->packets->data;
-    for (uint32_t slice = 0; slice < ts_codec_slices(&b->spec); slice++) {
-        ts_decode_state *state = b->states ? b->states[slice] : NULL;
-        TS_TRY(ts_decode_add(b->decoding, &b->spec, state, slice, b->step - 1, packet, b->lens[slice],
-                             sum + ts_codec_slice_first(&b->spec, slice)));
-        packet += b->lens[slice];
+    for (size_t i = 0; i < b->tensors; i++) {
+        const bench_tensor *t = &b->tensor[i];
+        for (uint32_t slice = 0; slice < ts_codec_slices(&t->spec); slice++) {
+            size_t at = t->first_slice + slice;
+            TS_TRY(ts_decode_add(b->decoding, &t->spec, b->states ? b->states[at] : NULL, slice, b->step - 1, packet,
+                                 b->lens[at], sum + t->first + ts_codec_slice_first(&t->spec, slice)));
+            packet += b->lens[at];
+        }
     }
     return TERSE_OK;
 }
@@ -303,7 +335,7 @@ static terse_status relative_error(const ts_bench_input *in, const ts_pipeline *
 
 /* Towards the residual's steady state; what is not settled analytically settles in these steps. */
 static terse_status warm_up(bench *b, ts_bench_input *in) {
-    const ts_pipeline *p = b->spec.pipeline;
+    const ts_pipeline *p = b->pipeline;
     size_t k = p->select && p->select->expected ? p->select->expected(&p->select_args, in->n) : 0;
     ts_bench_input_set_level(in, 1);
     ts_bench_input_settle(in, (double)k / (double)in->n, p->select && !p->select->sends_indices);
@@ -317,8 +349,6 @@ static terse_status warm_up(bench *b, ts_bench_input *in) {
 terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *pipeline, unsigned runs,
                                ts_bench_result *out) {
     ts_bench_input view = *input, *in = &view;
-    if (pipeline->transform) view.n = square_side(view.n) * square_side(view.n);
-    ts_bench_result result = {.n = in->n, .runs = runs};
     bench b;
     samples s;
     TS_TRY(samples_create(runs, &s));
@@ -327,6 +357,8 @@ terse_status ts_bench_pipeline(const ts_bench_input *input, const ts_pipeline *p
         samples_free(&s);
         return status;
     }
+    view.n = b.n;
+    ts_bench_result result = {.n = in->n, .runs = runs};
     result.simd = ts_scratch_kernels(b.encoding)->level;
     status = warm_up(&b, in);
     for (unsigned run = 0; status == TERSE_OK && run < runs; run++) {
