@@ -24,9 +24,11 @@ static float value_of(cross *c, unsigned kind) {
     uint32_t any = cross_random(c);
     switch (kind) {
     case 0: return (any & 1) ? 0.0f : -0.0f;
-    case 1: return 0.125f;
+    case 1: return v * 1e-39f; /* with any other such, below the smallest normal number */
     case 2: return v;
-    case 3: return v * 1e-38f; /* about the smallest normal number */
+    case 3: /* about the smallest normal number, and exactly that */
+        if (any % 4 == 0) return 0.0f;
+        return any % 4 == 1 ? v * 1e-38f : ts_bits_float((any & ~TS_ABS_MASK) | (TS_MIN_NORMAL_BITS - (any >> 4 & 1)));
     case 4: return v > 0 ? 3.4028234e38f : -3.4028234e38f;
     case 5: return any % 50 ? 0.0f : v;
     case 6: return ts_bits_float((any & 0x80FFFFFFu) | (0x38u + (any >> 24) % 16) << 24);
