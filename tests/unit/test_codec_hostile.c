@@ -58,8 +58,8 @@ static void poison(ts_scratch *scratch) {
 }
 
 /* What was accepted: added[n] to ones, by decode_add. */
-static void check_accepted(const victim *v, ts_decode_state *state, const uint8_t *bytes, size_t len, const float *added,
-                           const char *how) {
+static void check_accepted(const victim *v, ts_decode_state *state, const uint8_t *bytes, size_t len,
+                           const float *added, const char *how) {
     float sum[MOST_ELEMS];
     ts_decoded d;
     const char *pipeline = v->t->pipeline.text;
