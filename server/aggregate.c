@@ -67,7 +67,7 @@ void ts_sum_estimate(ts_sum *sum, float *estimate, size_t n, uint32_t workers) {
     kernels->scale(sum->value, 1.0f / (float)workers, n);
 }
 
-/* ---- one slice under way ------------------------------------------------------------------------------------------- */
+/* ---- one slice under way --------------------------------------------------------------------------------------- */
 
 typedef struct {
     ts_sum *sum;
@@ -138,7 +138,7 @@ static terse_status add_one(const aggregation *a, ts_contribution *from) {
     return TERSE_OK;
 }
 
-/* ---- coordinate by coordinate -------------------------------------------------------------------------------------- */
+/* ---- coordinate by coordinate ---------------------------------------------------------------------------------- */
 
 static terse_status reserve_lanes(ts_sum *sum, size_t n, uint32_t count) {
     size_t elems;
@@ -222,7 +222,7 @@ static terse_status aggregate_ordered(const aggregation *a, ts_contribution *con
     return status;
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------------------------ */
 
 static terse_status aggregate_sum(const aggregation *a, ts_contribution *contributions, uint32_t count,
                                   ts_aggregate_outcome *outcome) {

@@ -252,6 +252,7 @@ static terse_status create_members(cluster *c) {
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         TS_TRY(ts_client_create(c->config, ts_sim_endpoint(c->network, c->spec->network.servers + w),
                                 &c->workers[w].client));
+        if (c->spec->samples[w]) ts_client_set_samples(c->workers[w].client, c->spec->samples[w]);
         start_worker(c, w);
     }
     return TERSE_OK;

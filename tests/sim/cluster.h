@@ -30,6 +30,7 @@ typedef struct {
     const char *const *overrides; /* --set strings on top of tests/sim/sim.yaml */
     unsigned override_count;
     uint64_t steps[TS_CLUSTER_WORKERS]; /* of each worker: uneven data */
+    uint32_t samples[TS_CLUSTER_WORKERS]; /* that each worker says its gradients are means of; 0: it says nothing */
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;

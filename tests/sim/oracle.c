@@ -3,13 +3,14 @@
  * The sequential reference: one loop, no messages. It uses the codec (proved elsewhere against golden vectors) and the
  * contract's list of tensors; rounds, means, optimizer, reference and residual bookkeeping are its own.
  */
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/codec/kernels.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/oracle_rules.h"
 
 #define MAX_SLICES 64
 #define PACKET_ROOM 65536
@@ -26,7 +27,11 @@ typedef struct {
     ts_encoder *down[MAX_SLICES];
     ts_decode_state *state[TS_CLUSTER_WORKERS][MAX_SLICES]; /* of what was pushed */
     float reference[TS_CLUSTER_TENSORS][512];
-    float momentum[TS_CLUSTER_TENSORS][512];
+    float optimizer[TS_CLUSTER_TENSORS][3][512];
+    float said[TS_CLUSTER_TENSORS][TS_CLUSTER_WORKERS][512]; /* of this step's participants, in worker order */
+    float weight[TS_CLUSTER_TENSORS][TS_CLUSTER_WORKERS];
+    bool by_samples;
+    float total; /* of the participants' samples, or their number */
     float sum[TS_CLUSTER_TENSORS][512];
     float gradient[512], difference[512];
     uint8_t packet[PACKET_ROOM];
@@ -80,8 +85,30 @@ static void round_brief(float *x, size_t n) {
     }
 }
 
+/* Whether the aggregate is more than a sum of what came. */
+static bool weighs(const oracle *o) {
+    return o->config->aggregation.robust != TS_ROBUST_NONE || o->config->aggregation.mode != TS_AGGREGATE_MEAN;
+}
+
+/* Keeps what the p-th participant said of a slice, and what it weighs. */
+static terse_status note(oracle *o, uint32_t w, uint32_t t, uint32_t p, uint32_t s, uint64_t step, size_t len,
+                         const uint8_t *packet) {
+    ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
+    ts_decode_state *state = o->state[w][o->contract->tensors[t].first_slice + s];
+    size_t first = ts_codec_slice_first(&spec, s);
+    ts_decoded decoded;
+    o->weight[t][p] = o->by_samples && o->spec->samples[w] ? (float)o->spec->samples[w] : 1.0f;
+    TS_TRY(ts_decode(o->scratch, &spec, state, s, step, packet, len, &decoded));
+    for (size_t j = 0; j < decoded.count; j++)
+        o->said[t][p][first + (decoded.dense ? j : decoded.index[j])] = decoded.value[j];
+    double norm = sqrt(ts_kernels_scalar.sum_squares(decoded.value, decoded.count));
+    double limit = o->config->aggregation.clip_norm;
+    if (o->config->aggregation.robust == TS_ROBUST_CLIP && norm > limit) o->weight[t][p] *= (float)(limit / norm);
+    return TERSE_OK;
+}
+
 /* What one worker says of one tensor at a step, added to the sum. */
-static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
+static terse_status push(oracle *o, uint32_t w, uint32_t t, uint32_t participant, uint64_t step) {
     const ts_tensor *tensor = &o->contract->tensors[t];
     float *residual = o->result->residual[w][t];
     for (size_t i = 0; i < tensor->n; i++) {
@@ -96,9 +123,14 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
                              .residual = residual,
                              .velocity = tensor->worker_momentum ? o->velocity[w][t] : NULL,
                              .momentum = (float)o->config->error_feedback.momentum_correction,
+                             .nesterov = o->config->optimizer.nesterov,
                              .masking = o->config->error_feedback.masking,
                              .step = step,
                              .ratio = ts_config_warmup_ratio(o->config, &tensor->push, step)};
+    if (tensor->worker_momentum && o->config->optimizer.weight_decay > 0) {
+        input.params = o->result->replica[w][t];
+        input.weight_decay = (float)o->config->optimizer.weight_decay;
+    }
     ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
     TS_TRY(ts_encoder_begin(o->up[w][t], o->scratch, &input, NULL));
     uint32_t slices = ts_codec_slices(&spec);
@@ -111,6 +143,7 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
     for (uint32_t s = 0; s < slices; s++) {
         TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
                              o->sum[t] + ts_codec_slice_first(&spec, s)));
+        if (weighs(o)) TS_TRY(note(o, w, t, participant, s, step, len[s], o->packet + at));
         if (estimates) {
             TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
                                  o->estimate[w][t] + ts_codec_slice_first(&spec, s)));
@@ -121,22 +154,24 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint64_t step) {
     return TERSE_OK;
 }
 
+static float aggregate(oracle *o, uint32_t t, size_t i, uint32_t participants) {
+    float value[TS_CLUSTER_WORKERS];
+    if (ts_config_estimates(o->config)) {
+        o->estimates[t][i] += o->sum[t][i];
+        return o->estimates[t][i] * (1.0f / (float)o->spec->network.workers);
+    }
+    if (!weighs(o)) return o->sum[t][i] * (1.0f / (float)participants);
+    for (uint32_t p = 0; p < participants; p++) value[p] = o->said[t][p][i];
+    return ts_oracle_combine(o->config, value, o->weight[t], participants, o->total);
+}
+
 static void optimize(oracle *o, uint32_t t, uint64_t step, uint32_t participants) {
     const ts_tensor *tensor = &o->contract->tensors[t];
-    float lr = (float)ts_config_lr(o->config, step, 0), m = (float)o->config->optimizer.momentum;
-    float share = 1.0f / (float)participants;
-    for (size_t i = 0; i < tensor->n; i++) {
-        float mean = o->sum[t][i] * share;
-        if (ts_config_estimates(o->config)) {
-            o->estimates[t][i] += o->sum[t][i];
-            mean = o->estimates[t][i] * (1.0f / (float)o->spec->network.workers);
-        }
-        if (!tensor->worker_momentum && m > 0) {
-            float v = m * o->momentum[t][i] + mean;
-            mean = o->momentum[t][i] = fabsf(v) < FLT_MIN ? 0.0f : v;
-        }
-        o->result->fetched[t][i] -= lr * mean;
-    }
+    float g[512];
+    for (size_t i = 0; i < tensor->n; i++) g[i] = aggregate(o, t, i, participants);
+    bool sparse = ts_pipeline_is_sparse(&tensor->push) && !ts_config_estimates(o->config);
+    ts_oracle_step(o->config, step, tensor->worker_momentum, sparse, tensor->n, o->result->fetched[t], o->optimizer[t],
+                   g);
 }
 
 static terse_status pull(oracle *o, uint32_t s, uint64_t version) {
@@ -157,13 +192,30 @@ static terse_status pull(oracle *o, uint32_t s, uint64_t version) {
     return ts_decode_add(o->scratch, &spec, NULL, 0, version, o->packet, len, reference);
 }
 
-static terse_status round_of(oracle *o, uint64_t step, bool *any) {
-    uint32_t participants = 0;
-    memset(o->sum, 0, sizeof o->sum);
+/* What each participant counts, and what the sum is divided by; 1 each when all say the same number of samples. */
+static void weigh_workers(oracle *o, uint64_t step) {
+    uint32_t first = 0, total = 0, participants = 0;
+    bool even = true;
     for (uint32_t w = 0; w < o->spec->network.workers; w++) {
         if (step >= o->spec->steps[w]) continue;
+        uint32_t samples = o->spec->samples[w] ? o->spec->samples[w] : 1;
+        if (participants++ == 0) first = samples;
+        even = even && samples == first;
+        total += samples;
+    }
+    o->by_samples = o->config->aggregation.mode == TS_AGGREGATE_SAMPLES && !even;
+    o->total = (float)(o->by_samples ? total : participants);
+}
+
+static terse_status round_of(oracle *o, uint64_t step, bool *any) {
+    uint32_t participants = 0;
+    weigh_workers(o, step);
+    memset(o->sum, 0, sizeof o->sum);
+    memset(o->said, 0, sizeof o->said);
+    for (uint32_t w = 0; w < o->spec->network.workers; w++) {
+        if (step >= o->spec->steps[w]) continue;
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) TS_TRY(push(o, w, t, participants, step));
         participants++;
-        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) TS_TRY(push(o, w, t, step));
     }
     *any = participants > 0;
     if (!participants) return TERSE_OK;
