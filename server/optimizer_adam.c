@@ -19,7 +19,8 @@ static void step_adam(const ts_config *config, const ts_optimizer_input *input) 
     ts_step_rates rate = ts_optimizer_rates(config, input);
     rate.lr = (float)(input->lr / ts_optimizer_bias(config->optimizer.beta1, input->step));
     rate.root2 = (float)sqrt(ts_optimizer_bias(config->optimizer.beta2, input->step));
-    ts_optimizer_kernels_here()->adam(input->params, input->state[0], input->state[1], input->gradient, &rate, input->n);
+    ts_optimizer_kernels_here()->adam(input->params, input->state[0], input->state[1], input->gradient, &rate,
+                                      input->n);
 }
 
 extern const ts_optimizer ts_optimizer_adam, ts_optimizer_adamw;

@@ -40,9 +40,12 @@ static double trust_ratio(const lamb *l, const ts_optimizer_input *input) {
 }
 
 static void step_lamb(const ts_config *config, const ts_optimizer_input *input) {
-    lamb l = {.kernels = ts_optimizer_kernels_here(), .sums = ts_slice_kernels(), .rate = ts_optimizer_rates(config, input)};
+    lamb l = {.kernels = ts_optimizer_kernels_here(),
+              .sums = ts_slice_kernels(),
+              .rate = ts_optimizer_rates(config, input)};
     double root2 = sqrt(ts_optimizer_bias(config->optimizer.beta2, input->step));
-    l.rate.gain = (float)(root2 / ts_optimizer_bias(config->optimizer.beta1, input->step)); /* one division, not three */
+    /* One division an element instead of three. */
+    l.rate.gain = (float)(root2 / ts_optimizer_bias(config->optimizer.beta1, input->step));
     l.rate.eps = (float)(config->optimizer.eps * root2);
     float u[BLOCK_ELEMS], rate = (float)(input->lr * trust_ratio(&l, input));
     for (size_t at = 0; at < input->n; at += BLOCK_ELEMS) {

@@ -88,9 +88,9 @@ ALWAYS_INLINE float not_below_zero(float x) {
     return ts_bits_float(bits & ((bits >> 31) - 1u));
 }
 
-/* `centred` and `moving` are constants where this is inlined; arrays that they do not use are any others. */
-ALWAYS_INLINE void rmsprop_block(float *w0, float *s0, float *mean0, float *v0, const float *g0, bool centred, bool moving,
-                                 ts_step_rates r, size_t first, size_t n) {
+/* `centred` and `moving` are constants where this is inlined; arrays that they do not name are not used. */
+ALWAYS_INLINE void rmsprop_block(float *w0, float *s0, float *mean0, float *v0, const float *g0, bool centred,
+                                 bool moving, ts_step_rates r, size_t first, size_t n) {
     float *restrict w = FROM(w0), *restrict s = FROM(s0), *restrict mean = centred ? FROM(mean0) : NULL;
     float *restrict v = moving ? FROM(v0) : NULL;
     const float *restrict g = FROM(g0);
@@ -122,7 +122,8 @@ static void rmsprop(float *w, float *s, float *mean, float *v, const float *g, c
     else SWEEP(rmsprop_block, w, s, mean, v, g, false, false);
 }
 
-ALWAYS_INLINE void adam_block(float *w0, float *m0, float *s0, const float *g0, ts_step_rates r, size_t first, size_t n) {
+ALWAYS_INLINE void adam_block(float *w0, float *m0, float *s0, const float *g0, ts_step_rates r, size_t first,
+                              size_t n) {
     float *restrict w = FROM(w0), *restrict m = FROM(m0), *restrict s = FROM(s0);
     const float *restrict g = FROM(g0);
     INDEPENDENT

@@ -22,8 +22,8 @@ const ts_optimizer ts_optimizer_rmsprop = {
     .id = TS_OPTIMIZER_RMSPROP,
     .name = "rmsprop",
     .summary = "Gradients divided by the root of their squares' moving average, centred or not, with momentum or not.",
-    .formula = "g += wd*w; s = alpha*s + (1 - alpha)*g*g; a += (1 - alpha)*(g - a); d = sqrt(centered ? s - a*a : s) + eps; "
-               "v = m*v + g/d; w -= lr*v",
+    .formula = "g += wd*w; s = alpha*s + (1 - alpha)*g*g; a += (1 - alpha)*(g - a); "
+               "d = sqrt(centered ? s - a*a : s) + eps; v = m*v + g/d; w -= lr*v",
     .aggregates = false,
     .states = rmsprop_states,
     .step = step_rmsprop,

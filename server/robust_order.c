@@ -23,8 +23,10 @@ static void sort_columns(float *rows, uint32_t count) {
     while (top < count) top *= 2;
     for (uint32_t p = top / 2; p > 0; p /= 2) {
         for (uint32_t q = top / 2, r = 0, d = p;; d = q - p, q /= 2, r = p) {
-            for (uint32_t i = 0; i + d < count; i++)
-                if ((i & p) == r) exchange(rows + (size_t)i * TS_ROBUST_BLOCK, rows + (size_t)(i + d) * TS_ROBUST_BLOCK);
+            for (uint32_t i = 0; i + d < count; i++) {
+                float *low = rows + (size_t)i * TS_ROBUST_BLOCK;
+                if ((i & p) == r) exchange(low, low + (size_t)d * TS_ROBUST_BLOCK);
+            }
             if (q == p) break;
         }
     }

@@ -52,13 +52,14 @@ static void encode(stage *s, uint32_t worker) {
 
 static void open_stage(stage *s, const char *text, uint32_t workers) {
     ts_contract_options options = {.slice_elems = SLICE, .seed = 3, .optimizer = "", .feedback = ""};
-    ts_pipeline pipeline;
+    ts_pipeline pipeline, dense;
     uint32_t id;
     int64_t shape[] = {N};
     *s = (stage){.workers = workers};
     ck_assert_ok(ts_pipeline_parse(text, &pipeline, NULL));
+    ck_assert_ok(ts_pipeline_parse("dense", &dense, NULL));
     ck_assert_ok(ts_contract_create(&options, &s->contract));
-    ck_assert_ok(ts_contract_add(s->contract, "t", shape, 1, &pipeline, &pipeline, false, &id, NULL));
+    ck_assert_ok(ts_contract_add(s->contract, "t", shape, 1, &pipeline, &dense, false, &id, NULL));
     ck_assert_ok(ts_contract_seal(s->contract, 1));
     ck_assert_ok(ts_scratch_create(&s->scratch));
     ck_assert_ok(ts_sum_reserve(&s->sum, SLICE));
@@ -156,7 +157,8 @@ static void all_modes(stage *s) {
     }
 }
 
-static const char *const pipelines[] = {"topk:0.1 | fp32 | raw32", "topk:0.3 | int8 | rice", "dense", "int8", "fp16"};
+static const char *const pipelines[] = {"topk:0.1 | fp32 | raw32", "topk:0.3 | int8 | rice", "dense", "int8", "fp16",
+                                          "delta:5 | fp16"};
 #define PIPELINES ((int)(sizeof pipelines / sizeof pipelines[0]))
 
 START_TEST(modes_do_what_they_say) {
@@ -173,7 +175,8 @@ END_TEST
 static void poison(stage *s, uint32_t worker, const char *pipeline) {
     bool sparse = strncmp(pipeline, "topk", 4) == 0;
     static const uint8_t nan[] = {0, 0, 0xC0, 0x7F}, half_infinity[] = {0, 0x7C}, short_nan[] = {0x80, 0xFF};
-    uint8_t *at = s->bytes[worker] + (sparse ? 1 : 0);
+    bool delta = strncmp(pipeline, "delta", 5) == 0;
+    uint8_t *at = s->bytes[worker] + (sparse || delta ? 1 : 0);
     if (sparse && !(s->bytes[worker][0] & 16)) at += 1; /* behind the number of values */
     if (strstr(pipeline, "fp16")) memcpy(at, half_infinity, 2);
     else if (sparse && strstr(pipeline, "int8")) memcpy(at, short_nan, 2);
