@@ -113,18 +113,20 @@ INLINE __m256i floor_of(const ts_candidates *c, sweep_kind kind) {
     return _mm256_set1_epi32(kind != SCAN && below >= 0 && below < flushed ? flushed : below);
 }
 
-INLINE void append(ts_candidates *c, size_t i, const __m256i *hit, const float *residual) {
-    uint32_t mask = 0;
-    for (int j = 0; j < 4; j++) {
-        mask |= (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(hit[j])) << (8 * j);
-    }
-    size_t count = c->count;
-    for (; mask; mask &= mask - 1) {
-        size_t at = i + (size_t)__builtin_ctz(mask);
-        c->index[count] = (uint32_t)at;
-        c->bits[count++] = ts_float_bits(residual[at]);
-    }
-    c->count = count;
+/* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
+INLINE __m256i set_lanes(uint32_t mask) {
+    uint64_t bytes = _pdep_u64(mask, 0x0101010101010101u) * 0xFF;
+    uint64_t order = _pext_u64(0x0706050403020100u, bytes);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
+}
+
+/* Appends the hits of eight elements; what is written behind them is room that TS_SELECT_GROUP leaves. */
+INLINE size_t append(const ts_candidates *c, size_t count, size_t i, __m256i hit, __m256 value) {
+    uint32_t mask = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
+    __m256i lanes = set_lanes(mask), index = _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), lanes);
+    _mm256_storeu_si256((__m256i *)(void *)(c->index + count), index);
+    _mm256_storeu_ps((float *)(void *)(c->bits + count), _mm256_permutevar8x32_ps(value, lanes));
+    return count + (size_t)__builtin_popcount(mask);
 }
 
 /* Takes in one group; false, with nothing changed, when the candidates' room is short. */
@@ -147,11 +149,13 @@ INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candida
         (void)ts_select_scalar(s, i, i + GROUP, c);
         return true;
     }
+    size_t count = c->count;
     for (size_t j = 0; j < 4; j++) {
         keep(view, i + 8 * j, x[j], a[j], kind);
-        a[j] = _mm256_cmpgt_epi32(a[j], below);
+        __m256 value = kind == SCAN ? x[j].r : flush(x[j].r);
+        count = append(c, count, i + 8 * j, _mm256_cmpgt_epi32(a[j], below), value);
     }
-    append(c, i, a, view->residual);
+    c->count = count;
     return true;
 }
 

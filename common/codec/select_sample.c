@@ -9,7 +9,8 @@
 #define LINE 16            /* floats; a line of memory costs the same whatever is read of it */
 #define CHUNK (64 * LINE)  /* taken in together */
 #define FEWEST_ELEMS 4096u /* below, everything is a candidate */
-#define MOST_SHARE 32      /* at most one line of so many is read */
+#define MOST_SHARE 32      /* at most one line of so many is read … */
+#define LEAST_SHARE 1024   /* … and at least one of so many, which costs next to nothing */
 #define WANTED_HITS 32.0   /* of the k largest, in the sample */
 #define DEVIATIONS 3.0     /* of their number, on the safe side */
 #define ROOM 1024          /* for candidates of the sample, beyond what is wanted */
@@ -44,7 +45,7 @@ static void take_in(const ts_selection *s, gathered *lines, size_t n, size_t kee
 
 uint32_t ts_sample_floor(ts_selection *s, size_t k) {
     if (s->n < FEWEST_ELEMS || k > s->n / MOST_SHARE) return 1;
-    double n = (double)s->n, elems = fmin(WANTED_HITS * n / (double)k, n / MOST_SHARE);
+    double n = (double)s->n, elems = fmin(fmax(WANTED_HITS * n / (double)k, n / LEAST_SHARE), n / MOST_SHARE);
     size_t strata = (size_t)(elems / LINE), stride = s->n / strata;
     double hits = (double)(strata * LINE) * (double)k / n;
     size_t rank = (size_t)ceil(hits + DEVIATIONS * sqrt(hits) + 1);

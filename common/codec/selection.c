@@ -64,9 +64,9 @@ unsigned ts_select_largest(ts_selection *s, size_t k, uint32_t floor) {
 }
 
 /* A handful: sort downwards by insertion, as far as k goes. */
-static uint32_t kth_of_few(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
-    uint32_t best[SMALL];
-    size_t have = 0;
+static uint32_t kth_of_few(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal) {
+    uint32_t best[SMALL] = {0};
+    size_t have = 0, same = 0;
     for (size_t i = 0; i < m; i++) {
         uint32_t x = v[i] & mask;
         if (have == k && x <= best[k - 1]) continue;
@@ -76,15 +76,17 @@ static uint32_t kth_of_few(const uint32_t *v, size_t m, size_t k, uint32_t mask,
     }
     size_t above = 0;
     while (best[above] > best[k - 1]) above++;
+    for (size_t i = 0; i < m; i++) same += (v[i] & mask) == best[k - 1];
     *greater = above;
+    *equal = same;
     return best[k - 1];
 }
 
 /* The k-th largest by radix, from the top. */
-static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
+static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal) {
     static const unsigned shift[3] = {21, 10, 0}, width[3] = {11, 11, 10};
     uint32_t prefix = 0;
-    size_t above = 0;
+    size_t above = 0, same = 0;
     for (int level = 0; level < 3; level++) {
         uint32_t bins[RADIX_BINS];
         memset(bins, 0, sizeof bins);
@@ -97,8 +99,10 @@ static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mas
         uint32_t bin = last;
         while (above + bins[bin] < k) above += bins[bin--];
         prefix = (prefix << width[level]) | bin;
+        same = bins[bin];
     }
     *greater = above;
+    *equal = same;
     return prefix;
 }
 
@@ -107,14 +111,15 @@ static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mas
  * aside what is between, so that three passes run over few. False when the sample was wrong or too much is between.
  * Algorithm: after Floyd and Rivest 1975.
  */
-static bool kth_by_sample(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, uint32_t *kth) {
+static bool kth_by_sample(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal,
+                          uint32_t *kth) {
     uint32_t sample[SAMPLE], between[BETWEEN];
-    size_t above = 0, inside = 0, unused;
+    size_t above = 0, inside = 0, unused[2];
     for (size_t i = 0; i < SAMPLE; i++) sample[i] = v[(uint64_t)i * m / SAMPLE];
     size_t rank = (size_t)((uint64_t)k * SAMPLE / m), slack = SAMPLE / 32;
     size_t upper = rank > slack ? rank - slack : 1, lower = rank + slack < SAMPLE ? rank + slack : SAMPLE;
-    uint32_t high = rank > slack ? kth_by_radix(sample, SAMPLE, upper, mask, &unused) : UINT32_MAX;
-    uint32_t low = kth_by_radix(sample, SAMPLE, lower, mask, &unused);
+    uint32_t high = rank > slack ? kth_by_radix(sample, SAMPLE, upper, mask, &unused[0], &unused[1]) : UINT32_MAX;
+    uint32_t low = kth_by_radix(sample, SAMPLE, lower, mask, &unused[0], &unused[1]);
     for (size_t i = 0; i < m; i++) {
         uint32_t x = v[i] & mask;
         if (inside == BETWEEN) return false;
@@ -123,28 +128,28 @@ static bool kth_by_sample(const uint32_t *v, size_t m, size_t k, uint32_t mask, 
         inside += x <= high && x >= low;
     }
     if (above >= k || above + inside < k) return false;
-    *kth = kth_by_radix(between, inside, k - above, UINT32_MAX, greater);
+    *kth = kth_by_radix(between, inside, k - above, UINT32_MAX, greater, equal);
     *greater += above;
     return true;
 }
 
-uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater) {
+uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal) {
     uint32_t kth;
-    if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater);
-    if (m >= SAMPLED_ELEMS && kth_by_sample(v, m, k, mask, greater, &kth)) return kth;
-    return kth_by_radix(v, m, k, mask, greater);
+    if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater, equal);
+    if (m >= SAMPLED_ELEMS && kth_by_sample(v, m, k, mask, greater, equal, &kth)) return kth;
+    return kth_by_radix(v, m, k, mask, greater, equal);
 }
 
 static uint32_t tie_order(uint64_t key, size_t element) { return (uint32_t)(ts_mix64(key ^ element) >> 32); }
 
 /* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay. */
 static void keep_with_ties(ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
-    size_t ties = 0, above = 0;
+    size_t ties = 0, above = 0, unused;
     for (size_t i = 0; i < c->count; i++) {
         /* Complement: the smaller hash is the larger number. */
         if ((c->bits[i] & TS_ABS_MASK) == level) c->order[ties++] = ~tie_order(key, origin + c->index[i]);
     }
-    uint32_t limit = ts_kth_largest(c->order, ties, wanted, UINT32_MAX, &above);
+    uint32_t limit = ts_kth_largest(c->order, ties, wanted, UINT32_MAX, &above, &unused);
     size_t equal = wanted - above, out = 0, tie = 0;
     for (size_t i = 0; i < c->count; i++) {
         uint32_t magnitude = c->bits[i] & TS_ABS_MASK;
@@ -165,11 +170,10 @@ static void keep_with_ties(ts_candidates *c, uint32_t level, size_t wanted, uint
 
 void ts_candidates_keep(ts_candidates *c, size_t k, uint64_t key, size_t origin) {
     if (k == 0 || c->count < k) return;
-    size_t greater, equal = 0, out = 0;
-    uint32_t level = ts_kth_largest(c->bits, c->count, k, TS_ABS_MASK, &greater);
+    size_t greater, equal, out = 0;
+    uint32_t level = ts_kth_largest(c->bits, c->count, k, TS_ABS_MASK, &greater, &equal);
     c->floor = level;
     if (c->count == k) return;
-    for (size_t i = 0; i < c->count; i++) equal += (c->bits[i] & TS_ABS_MASK) == level;
     if (greater + equal != k) {
         keep_with_ties(c, level, k - greater, key, origin);
         return;

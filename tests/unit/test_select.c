@@ -25,10 +25,12 @@ START_TEST(kth_largest_agrees_with_sorting) {
         if (round % 7 == 0)
             memcpy(v, sorted, m * sizeof *v), qsort(v, m, sizeof *v, downwards); /* an order that fools samples */
         qsort(sorted, m, sizeof *sorted, downwards);
-        size_t greater = 0, above = 0;
-        ck_assert_uint_eq(ts_kth_largest(v, m, k, mask, &greater), sorted[k - 1]);
+        size_t greater = 0, equal = 0, above = 0, same = 0;
+        ck_assert_uint_eq(ts_kth_largest(v, m, k, mask, &greater, &equal), sorted[k - 1]);
         while (sorted[above] > sorted[k - 1]) above++;
         ck_assert_uint_eq(greater, above);
+        while (above + same < m && sorted[above + same] == sorted[k - 1]) same++;
+        ck_assert_uint_eq(equal, same);
     }
 }
 END_TEST
