@@ -47,8 +47,10 @@ static verdict judge(const ts_job *job, const ts_slice_state *slice, uint32_t wo
     }
 }
 
-static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const Terse__Push *push) {
-    if (push->pull) ts_reply_owe(job, slice, worker, push->step, push->step + 1);
+/* What the worker wants to hear of a packet; place: of the packet in its frame. */
+static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const Terse__Push *push, size_t place) {
+    uint64_t have = push->n_have == 0 ? push->step : push->have[push->n_have == 1 ? 0 : place];
+    if (push->pull) ts_reply_owe(job, slice, worker, have, push->step + 1);
 }
 
 /* A packet that waits in its slot already: its worker has not heard of it, so the next tick says so. */
@@ -83,7 +85,8 @@ static terse_status look_through(admission *a, const ts_frame *frame, size_t *co
         ++*count;
     }
     a->compact = useful + 1024 < a->buffer->capacity / 2;
-    return status == TERSE_EAGAIN ? TERSE_OK : status;
+    if (status != TERSE_EAGAIN) return status;
+    return a->push->n_have <= 1 || a->push->n_have == *count ? TERSE_OK : TERSE_ECORRUPT;
 }
 
 static terse_status hold(admission *a, ts_slice_state *slice, const uint8_t *packet, size_t len, uint64_t now_us) {
@@ -100,7 +103,8 @@ static terse_status hold(admission *a, ts_slice_state *slice, const uint8_t *pac
     return TERSE_OK;
 }
 
-static terse_status take_packet(admission *a, uint32_t number, const uint8_t *packet, size_t len, uint64_t now_us) {
+static terse_status take_packet(admission *a, uint32_t number, size_t place, const uint8_t *packet, size_t len,
+                                uint64_t now_us) {
     ts_job *job = a->job;
     ts_slice_state *slice = &job->store.slices[number];
     ts_member *member = &job->members.members[a->worker];
@@ -109,12 +113,12 @@ static terse_status take_packet(admission *a, uint32_t number, const uint8_t *pa
     if (what == VERDICTS) {
         TS_TRY(hold(a, slice, packet, len, now_us));
         slice->slots[a->worker].samples = a->push->samples;
-        owe_push(job, slice, a->worker, a->push);
+        owe_push(job, slice, a->worker, a->push, place);
         if (member->unacked_since_us == 0) member->unacked_since_us = now_us;
         ts_rounds_consider(job, slice);
         return TERSE_OK;
     }
-    if (what == REPEATED) owe_push(job, slice, a->worker, a->push);
+    if (what == REPEATED) owe_push(job, slice, a->worker, a->push, place);
     const ts_slot *slot = &slice->slots[a->worker];
     if (what == REPEATED && slot->frame && slot->step == a->push->step) say_again(job, slice, a->worker, now_us);
     else a->refused[what].slices[a->refused[what].count++] = number;
@@ -134,8 +138,8 @@ terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *b
     const uint8_t *packet;
     size_t len;
     terse_status status = TERSE_OK;
-    while (status == TERSE_OK && ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK)
-        status = take_packet(&a, number, packet, len, now_us);
+    for (size_t place = 0; status == TERSE_OK && ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK; place++)
+        status = take_packet(&a, number, place, packet, len, now_us);
     for (unsigned v = 0; v < VERDICTS; v++)
         if (a.refused[v].count > 0)
             ts_link_ack(job->server, ts_job_peer(job, worker), job->id, a.push->step, verdicts[v].status,

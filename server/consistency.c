@@ -15,3 +15,7 @@ const ts_consistency *ts_consistency_find(ts_mode mode) {
         if (all[i]->mode == mode) return all[i];
     return NULL;
 }
+
+uint64_t ts_consistency_awaited(const ts_consistency *consistency, const ts_slice_state *slice, uint32_t worker) {
+    return consistency->alone ? slice->slots[worker].next : slice->version;
+}

@@ -29,6 +29,12 @@ static bool bsp_takes_part(const ts_slice_state *slice, uint32_t worker) {
     return slice->slots[worker].frame && slice->slots[worker].step == slice->version;
 }
 
+static bool bsp_answers(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker, uint64_t want,
+                        bool ahead) {
+    (void)membership, (void)worker, (void)ahead;
+    return slice->version >= want;
+}
+
 extern const ts_consistency ts_consistency_bsp;
 const ts_consistency ts_consistency_bsp = {
     .mode = TS_MODE_BSP,
@@ -37,4 +43,5 @@ const ts_consistency ts_consistency_bsp = {
     .closable = bsp_closable,
     .misses = bsp_misses,
     .takes_part = bsp_takes_part,
+    .answers = bsp_answers,
 };

@@ -3,6 +3,9 @@
 #ifndef TS_SERVER_CONSISTENCY_LIST_H
 #define TS_SERVER_CONSISTENCY_LIST_H
 
-#define TS_CONSISTENCY_LIST(X) X(ts_consistency_bsp)
+#define TS_CONSISTENCY_LIST(X) \
+    X(ts_consistency_bsp)      \
+    X(ts_consistency_ssp)      \
+    X(ts_consistency_asp)
 
 #endif

@@ -39,12 +39,23 @@ static terse_status unsaid(ts_round_item *item, ts_slice_state *slice, float **r
     return TERSE_OK;
 }
 
-static terse_status encode(ts_round_item *item, ts_slice_state *slice, float *residual, size_t *len) {
+/* The selector's ratio for this version, or 0 for the pipeline's own. */
+static double ratio(const ts_round_item *item, const ts_round_entry *entry) {
+    const ts_slice_state *slice = entry->slice;
+    const ts_pipeline *pipeline = slice->pull.pipeline;
+    if (!item->alone) return ts_config_warmup_ratio(item->config, pipeline, item->version);
+    if (!pipeline->select || !pipeline->select->takes_ratio) return 0;
+    double warm = ts_config_warmup_ratio(item->config, pipeline, (slice->steps + entry->applied) / item->workers);
+    return (warm > 0 ? warm : pipeline->select_args.value[0]) / item->workers;
+}
+
+static terse_status encode(ts_round_item *item, const ts_round_entry *entry, float *residual, size_t *len) {
+    ts_slice_state *slice = entry->slice;
     ts_encode_input input = {
         .gradient_scale = 1.0f,
         .residual = residual,
-        .step = item->version,
-        .ratio = ts_config_warmup_ratio(item->config, slice->pull.pipeline, item->version),
+        .step = slice->version,
+        .ratio = ratio(item, entry),
         .nonfinite = TS_NONFINITE_ZERO,
     };
     TS_TRY(ts_encoder_begin(slice->encoder, item->scratch, &input, NULL));
@@ -59,12 +70,12 @@ terse_status ts_downlink_encode(ts_round_item *item, ts_round_entry *entry, ts_b
     if (slice->kind != TS_DOWNLINK_REPLACE) {
         float *residual;
         TS_TRY(unsaid(item, slice, &residual));
-        TS_TRY(encode(item, slice, residual, &len));
+        TS_TRY(encode(item, entry, residual, &len));
         packet = item->packet;
     }
     if (slice->kind == TS_DOWNLINK_REFERENCE) {
         /* The same addition as the workers': params - residual would round otherwise than reference + decoded. */
-        TS_TRY(ts_decode_add(item->scratch, &slice->pull, NULL, 0, item->version, packet, len, slice->reference));
+        TS_TRY(ts_decode_add(item->scratch, &slice->pull, NULL, 0, slice->version, packet, len, slice->reference));
     }
     TS_TRY(ts_bundle_add(writer, slice->local, packet, len));
     entry->len = len;

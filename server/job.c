@@ -18,6 +18,7 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     job->last_progress_us = ts_server_now(server);
     terse_status status = ts_membership_create(&job->members, server->transport->workers);
     if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, server->transport->workers);
+    job->members.staleness = server->config->consistency.staleness;
     if (status != TERSE_OK) {
         ts_job_destroy(job);
         return status;
@@ -33,6 +34,7 @@ void ts_job_destroy(ts_job *job) {
     ts_rounds_free(&job->rounds);
     ts_outgoing_free(&job->outgoing);
     ts_reduce_free(&job->reduce);
+    ts_replies_free(&job->replies);
     ts_store_free(&job->store);
     ts_membership_free(&job->members);
     ts_contract_destroy(job->contract);
@@ -44,11 +46,14 @@ terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) {
     ts_store store = {0};
     ts_rounds rounds = {0};
     ts_outgoing outgoing = {0};
+    ts_replies replies = {0};
     terse_status status =
         ts_store_create(&store, contract, server->config, job->optimizer, server->index, job->members.count);
     if (status == TERSE_OK) status = ts_rounds_create(&rounds, job, store.count, server->executor->threads);
     if (status == TERSE_OK) status = ts_outgoing_create(&outgoing, store.count);
+    if (status == TERSE_OK) status = ts_replies_create(&replies, store.count);
     if (status != TERSE_OK) {
+        ts_outgoing_free(&outgoing);
         ts_rounds_free(&rounds);
         ts_store_free(&store);
         return status;
@@ -58,6 +63,7 @@ terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) {
     job->store = store;
     job->rounds = rounds;
     job->outgoing = outgoing;
+    job->replies = replies;
     return TERSE_OK;
 }
 

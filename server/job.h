@@ -7,6 +7,7 @@
 #include "server/membership.h"
 #include "server/outgoing.h"
 #include "server/reduce.h"
+#include "server/reply.h"
 #include "server/round.h"
 #include "server/server_internal.h"
 #include "server/store.h"
@@ -23,6 +24,7 @@ typedef struct ts_job {
     ts_rounds rounds;
     ts_outgoing outgoing;
     ts_reduce reduce;
+    ts_replies replies;
     uint64_t last_progress_us;    /* last attach, set or closed round */
     bool training;                /* all attached and all slices set: said once in the log */
 } ts_job;

@@ -66,7 +66,8 @@ bool ts_job_misses(const ts_job *job, uint32_t worker, uint64_t *version) {
     for (uint32_t s = 0; s < job->store.count; s++) {
         const ts_slice_state *slice = &job->store.slices[s];
         if (!job->consistency->misses(&job->members, slice, worker)) continue;
-        if (!found || slice->version < *version) *version = slice->version;
+        uint64_t step = ts_consistency_awaited(job->consistency, slice, worker);
+        if (!found || step < *version) *version = step;
         found = true;
     }
     return found;

@@ -33,6 +33,7 @@ typedef struct {
     uint32_t count;
     uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
     uint32_t generation;
+    uint64_t staleness; /* of SSP */
 } ts_membership;
 
 /* Thread: the loop's, for all of these. worker: below count, by the job's number. */

@@ -30,19 +30,32 @@ void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header) {
     ts_buffer_unref(frame);
 }
 
-void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
-                 const uint32_t *slices, size_t count, const char *reason) {
+static void send_ack(ts_server *server, uint32_t peer, uint32_t job, Terse__Ack *ack, const uint32_t *slices,
+                     size_t count) {
     Terse__Header header = TERSE__HEADER__INIT;
-    Terse__Ack ack = TERSE__ACK__INIT;
     header.job = job;
     header.body_case = TERSE__HEADER__BODY_ACK;
-    header.ack = &ack;
+    header.ack = ack;
+    ack->n_slices = count;
+    ack->slices = (uint32_t *)(uintptr_t)slices; /* protobuf-c has no const; packing only reads */
+    ts_link_control(server, peer, &header);
+}
+
+void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
+                 const uint32_t *slices, size_t count, const char *reason) {
+    Terse__Ack ack = TERSE__ACK__INIT;
     ack.step = step;
     ack.status = (uint32_t)status;
-    ack.n_slices = count;
-    ack.slices = (uint32_t *)(uintptr_t)slices; /* protobuf-c has no const; packing only reads */
     if (reason) ack.reason = (char *)(uintptr_t)reason;
-    ts_link_control(server, peer, &header);
+    send_ack(server, peer, job, &ack, slices, count);
+}
+
+void ts_link_settled(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, const uint32_t *slices, size_t count) {
+    Terse__Ack ack = TERSE__ACK__INIT;
+    ack.step = step;
+    ack.status = TERSE_OK;
+    ack.settled = true;
+    send_ack(server, peer, job, &ack, slices, count);
 }
 
 void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason) {

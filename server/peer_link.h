@@ -15,6 +15,8 @@ void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header);
  */
 void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
                  const uint32_t *slices, size_t count, const char *reason);
+/* An Ack of OK with `settled`: the packets of that step are applied. */
+void ts_link_settled(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, const uint32_t *slices, size_t count);
 /* Tells the peer that the job has ended. reason: [borrow] names who, what and where. */
 void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason);
 /* Whether nothing was sent to the peer for so long that a heartbeat is due. */

@@ -10,6 +10,7 @@
 #include "server/downlink.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/reply.h"
 #include "server/slice_math.h"
 
 terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) {
@@ -35,6 +36,7 @@ void ts_rounds_free(ts_rounds *rounds) {
         assert(!item->in_use);
         ts_mem_free(item->entries);
         ts_mem_free(item->contributions);
+        ts_mem_free(item->steps);
         ts_scratch_destroy(item->scratch);
         ts_sum_free(&item->sum);
         ts_mem_free(item->difference);
@@ -59,13 +61,34 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
 
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
     if (slice->ready || slice->busy || slice->sending) return;
-    if (!job->consistency->closable(&job->members, slice)) return;
+    if (!job->consistency->closable(&job->members, slice)) {
+        if (job->consistency->alone) ts_reply_wake(job, slice);
+        return;
+    }
     slice->ready = true;
     job->rounds.ready[job->rounds.ready_count++] = slice;
     job->rounds.sorted = false;
 }
 
 /* ---- the work: any thread ------------------------------------------------------------------------------------------ */
+
+terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint64_t step, double lr,
+                               const ts_aggregate_outcome *outcome) {
+    ts_sum_clip(&item->sum, slice->n, item->config->optimizer.clip_value, item->config->optimizer.clip_norm);
+    ts_optimizer_input input = {
+        .n = slice->n,
+        .params = slice->params,
+        .gradient = item->sum.value,
+        .touched = item->sum.dense ? NULL : item->sum.touched,
+        .step = step,
+        .lr = lr,
+        .plain = item->contract->tensors[slice->tensor].worker_momentum,
+    };
+    for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
+    if (outcome->taken > 0) item->optimizer->step(item->config, &input); /* else nobody said anything of use */
+    /* Gradients that are finite each can add up to more than a float holds; no later round would mend that. */
+    return ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
+}
 
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
@@ -78,20 +101,7 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     if (status != TERSE_OK) return status;
     if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
-    ts_sum_clip(&item->sum, slice->n, item->config->optimizer.clip_value, item->config->optimizer.clip_norm);
-    ts_optimizer_input input = {
-        .n = slice->n,
-        .params = slice->params,
-        .gradient = item->sum.value,
-        .touched = item->sum.dense ? NULL : item->sum.touched,
-        .step = item->version,
-        .lr = item->lr,
-        .plain = item->contract->tensors[slice->tensor].worker_momentum,
-    };
-    for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
-    if (outcome.taken > 0) item->optimizer->step(item->config, &input); /* else nobody said anything of use */
-    /* Gradients that are finite each can add up to more than a float holds; no later round would mend that. */
-    status = ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
+    status = ts_round_optimize(item, slice, item->version, item->lr, &outcome);
     if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
     ts_sum_clear(&item->sum, slice->n);
     if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */
@@ -120,12 +130,12 @@ static void work(void *argument) {
     size_t packets = 0;
     for (uint32_t e = 0; e < item->entry_count; e++) {
         ts_round_entry *entry = &item->entries[e];
-        entry->status = close_slice(item, entry, &writer);
+        entry->status = item->alone ? ts_round_alone(item, entry, &writer) : close_slice(item, entry, &writer);
         if (entry->status == TERSE_ENOMEM) item->status = TERSE_ENOMEM;
         if (item->status != TERSE_OK) return;
         if (entry->status == TERSE_OK) packets += entry->len;
     }
-    if (packets >= TS_OUTGOING_GATHER_BYTES) {
+    if (packets >= TS_OUTGOING_GATHER_BYTES && !item->alone) {
         item->status = ts_frame_finish(item->frame);
         item->finished = item->status == TERSE_OK;
     }
@@ -134,15 +144,15 @@ static void work(void *argument) {
 /* ---- the loop's side ------------------------------------------------------------------------------------------------ */
 
 /* A packet that its own pipeline cannot have written: refused by name; the round goes on waiting for that worker. */
-static void refuse_packet(ts_job *job, ts_slice_state *slice, const ts_round_entry *entry) {
+void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_round_entry *entry, uint64_t step) {
     uint32_t peer = ts_job_peer(job, entry->culprit);
     job->server->links[peer].rejected++;
     ts_log(TS_LOG_WARN, "round", "a pushed packet does not decode", "from=\"%s\" slice=%u step=%llu",
-           ts_server_peer_name(job->server, peer), slice->local, (unsigned long long)slice->version);
+           ts_server_peer_name(job->server, peer), slice->local, (unsigned long long)step);
     ts_store_drop(slice, entry->culprit);
     for (uint32_t w = 0; w < job->members.count; w++)
         if (slice->slots[w].owed) job->members.members[w].reply_due = true; /* what was asked for while it was busy */
-    ts_link_ack(job->server, peer, job->id, slice->version, entry->status, &slice->local, 1,
+    ts_link_ack(job->server, peer, job->id, step, TERSE_ECORRUPT, &slice->local, 1,
                 "the packet is not one that its pipeline can have written");
 }
 
@@ -157,19 +167,35 @@ static void note_quarantine(ts_job *job, const ts_slice_state *slice, uint32_t w
            (unsigned long long)times);
 }
 
+void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind kind, uint32_t worker, uint64_t step) {
+    ts_receipt receipt = {.kind = kind, .slice = slice->global, .worker = worker, .step = step, .version = slice->version};
+    if (job->server->receipt) job->server->receipt(job->server->receipt_context, &receipt);
+}
+
+void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at) {
+    const ts_contribution *from = &item->contributions[at];
+    if (from->quarantined) note_quarantine(job, slice, from->worker);
+    slice->slots[from->worker].next = item->steps[at] + 1;
+    ts_store_drop(slice, from->worker);
+    ts_round_receipt(job, slice, TS_RECEIPT_USED, from->worker, item->steps[at]);
+}
+
 static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry *entry) {
     ts_slice_state *slice = entry->slice;
     slice->busy = false;
-    if (entry->status != TERSE_OK) {
-        refuse_packet(job, slice, entry);
+    if (item->alone) {
+        ts_round_alone_settle(job, item, entry);
         return;
     }
-    for (uint32_t c = 0; c < entry->count; c++) {
-        const ts_contribution *from = &item->contributions[entry->first + c];
-        if (from->quarantined) note_quarantine(job, slice, from->worker);
-        ts_store_drop(slice, from->worker);
+    if (entry->status != TERSE_OK) {
+        ts_round_refuse_packet(job, slice, entry, slice->version);
+        return;
     }
+    for (uint32_t c = entry->first; c < entry->first + entry->count; c++) ts_round_used(job, slice, item, c);
+    ts_round_receipt(job, slice, TS_RECEIPT_STEP, 0, slice->version);
     slice->version++;
+    slice->steps++;
+    ts_round_receipt(job, slice, TS_RECEIPT_VERSION, 0, 0);
     job->rounds.closed++;
     if (slice->kind != TS_DOWNLINK_REPLACE)
         ts_store_log(slice, slice->version, item->frame, entry->offset, entry->len);
@@ -188,7 +214,7 @@ static void done(void *argument) {
     } else {
         for (uint32_t e = 0; e < item->entry_count; e++) settle_entry(job, item, &item->entries[e]);
         job->last_progress_us = ts_server_now(job->server);
-        ts_outgoing_take(job, item);
+        if (!item->alone) ts_outgoing_take(job, item);
     }
     ts_buffer_unref(item->frame);
     item->frame = NULL;
@@ -211,11 +237,16 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
         ts_contribution *grown = ts_mem_realloc(item->contributions, room, sizeof *grown);
         TS_REQUIRE(grown, TERSE_ENOMEM);
         item->contributions = grown;
+        uint64_t *steps = ts_mem_realloc(item->steps, room, sizeof *steps);
+        TS_REQUIRE(steps, TERSE_ENOMEM);
+        item->steps = steps;
         item->contribution_room = room;
     }
-    ts_round_entry entry = {.slice = slice, .first = item->contribution_count};
+    ts_round_entry entry = {.slice = slice, .first = item->contribution_count, .version = slice->version};
+    if (item->alone) entry.encodes = ts_reply_needs_version(job, slice);
     for (uint32_t w = 0; w < job->members.count; w++) {
         if (!job->consistency->takes_part(slice, w)) continue;
+        item->steps[item->contribution_count] = slice->slots[w].step;
         item->contributions[item->contribution_count++] =
             (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len,
                               .state = slice->push_states ? slice->push_states[w] : NULL,
@@ -235,16 +266,23 @@ static int by_frame(const void *left, const void *right) {
     return a->local < b->local ? -1 : a->local > b->local;
 }
 
+static int by_number(const void *left, const void *right) {
+    const ts_slice_state *a = *(ts_slice_state *const *)left, *b = *(ts_slice_state *const *)right;
+    return a->local < b->local ? -1 : a->local > b->local;
+}
+
 /* Fills an item from the head of the ready list. Returns how many slices it took; 0 when out of memory. */
 static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     ts_rounds *rounds = &job->rounds;
     const ts_slice_state *first = rounds->ready[0];
     bool replaces = first->kind == TS_DOWNLINK_REPLACE;
     size_t elems = 0;
+    item->alone = job->consistency->alone;
     item->entry_count = item->contribution_count = 0;
     for (uint32_t i = 0; i < rounds->ready_count; i++) {
         ts_slice_state *slice = rounds->ready[i];
-        if (slice->version != first->version || (slice->kind == TS_DOWNLINK_REPLACE) != replaces) break;
+        bool alike = slice->version == first->version && (slice->kind == TS_DOWNLINK_REPLACE) == replaces;
+        if (!alike && !item->alone) break; /* an item is a frame, but with SSP and ASP only its packets' store */
         if (i > 0 && elems + slice->n > job->contract->slice_elems) break;
         if (fill_entry(job, item, slice) != TERSE_OK) break;
         elems += slice->n;
@@ -254,7 +292,8 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     item->optimizer = job->optimizer;
     item->job_id = job->id;
     item->version = first->version;
-    item->replaces = replaces;
+    item->replaces = replaces && !item->alone;
+    item->workers = job->members.count;
     item->lr = ts_config_lr(job->server->config, first->version, job->contract->total_steps);
     item->status = TERSE_OK;
     item->finished = false;
@@ -288,7 +327,9 @@ void ts_rounds_advance(struct ts_job *job) {
     rounds->advancing = true;
     ts_round_item *item;
     while (job->server->state == TS_SERVER_RUNNING && rounds->ready_count > 0 && (item = free_item(rounds))) {
-        if (!rounds->sorted) qsort(rounds->ready, rounds->ready_count, sizeof(ts_slice_state *), by_frame);
+        if (!rounds->sorted)
+            qsort(rounds->ready, rounds->ready_count, sizeof(ts_slice_state *),
+                  job->consistency->alone ? by_number : by_frame);
         rounds->sorted = true;
         uint32_t taken = fill_item(job, item);
         uint64_t version = item->version;

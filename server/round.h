@@ -11,7 +11,9 @@
 #define TS_SERVER_ROUND_H
 
 #include "common/base/buffer.h"
+#include "common/wire/bundle.h"
 #include "server/aggregate.h"
+#include "server/server.h"
 #include "server/store.h"
 
 struct ts_job;
@@ -20,6 +22,9 @@ struct ts_job;
 typedef struct {
     ts_slice_state *slice;
     uint32_t first, count; /* its part of the item's contributions */
+    uint64_t version;      /* being left, if at all */
+    bool encodes;          /* SSP, ASP: make a version of what comes of it */
+    uint32_t applied;      /* [out] SSP, ASP: how many of the contributions, from the first, are in the parameters */
     terse_status status;   /* [out] */
     uint32_t culprit;      /* [out] worker, with TERSE_ECORRUPT */
     size_t offset, len;    /* [out] its packet in the item's frame */
@@ -33,12 +38,15 @@ typedef struct ts_round_item {
     const ts_config *config;
     const ts_optimizer *optimizer;
     uint32_t job_id;
-    uint64_t version;      /* being left */
+    bool alone;            /* each contribution is an optimizer step; slices may be at different versions */
+    uint32_t workers;      /* of the job */
+    uint64_t version;      /* being left by all; the first's when alone */
     bool replaces;         /* the frame carries parameters, not differences */
     double lr;
     ts_round_entry *entries;        /* [own] */
     uint32_t entry_count, entry_room;
     ts_contribution *contributions; /* [own] */
+    uint64_t *steps;                /* [own] at which each was pushed */
     uint32_t contribution_count, contribution_room;
     /* Working memory. */
     ts_scratch *scratch;
@@ -69,9 +77,29 @@ void ts_rounds_free(ts_rounds *rounds); /* zeroed is fine; not while items run *
 /* Working memory of the items that are not at work now. */
 size_t ts_rounds_bytes(const ts_rounds *rounds);
 
-/* Puts a slice into the list when its round can close. */
+/* Puts a slice into the list when its round can close, or something else can be done with it. */
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice);
 /* Submits ready slices while there are free items. */
 void ts_rounds_advance(struct ts_job *job);
+
+/* ---- round_alone.c: SSP and ASP ---- */
+/*
+ * The work on a slice: an optimizer step for each contribution, then perhaps a version. Thread: any.
+ * Returns TERSE_OK; TERSE_ECORRUPT (the contribution behind the applied ones does not decode); others: entry->status.
+ */
+terse_status ts_round_alone(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) TERSE_NODISCARD;
+/* What the loop does with its outcome. */
+void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_round_entry *entry);
+
+/* ---- round.c, for round_alone.c ---- */
+/* The optimizer's step on what item->sum holds, and whether the parameters are still finite. Thread: any. */
+terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint64_t step, double lr,
+                               const ts_aggregate_outcome *outcome) TERSE_NODISCARD;
+/* The item's contribution number `at` is in the parameters: its packet goes. */
+void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at);
+/* Tells whoever listens. */
+void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind kind, uint32_t worker, uint64_t step);
+/* Refuses the packet of entry->culprit by name. */
+void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_round_entry *entry, uint64_t step);
 
 #endif

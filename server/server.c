@@ -55,6 +55,11 @@ void ts_server_destroy(ts_server *server) {
     ts_mem_free(server);
 }
 
+void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context) {
+    server->receipt = note;
+    server->receipt_context = context;
+}
+
 void ts_server_flush(ts_server *server) {
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_flush(server->jobs[j]);
 }

@@ -17,6 +17,21 @@
 
 typedef struct ts_server ts_server;
 
+/* What happens to a slice, in this order; from it alone the server's arithmetic can be done again, bit for bit. */
+typedef enum {
+    TS_RECEIPT_USED,   /* the packet of (worker, step) goes into the optimizer step that follows */
+    TS_RECEIPT_STEP,   /* an optimizer step on all packets used since the last */
+    TS_RECEIPT_VERSION /* the slice reached `version`; workers can hold it */
+} ts_receipt_kind;
+
+typedef struct {
+    ts_receipt_kind kind;
+    uint32_t slice; /* of the job */
+    uint32_t worker;
+    uint64_t step;
+    uint64_t version;
+} ts_receipt;
+
 typedef enum {
     TS_SERVER_RUNNING,
     TS_SERVER_FINISHED, /* all workers are done and served */
@@ -28,6 +43,9 @@ typedef enum {
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor, ts_server **out)
     TERSE_NODISCARD;
 void ts_server_destroy(ts_server *server); /* after the executor has nothing of it left (ts_server_idle) */
+
+/* note: gets every receipt, on the loop's thread, inside the server's calls; context: [borrow]. */
+void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context);
 
 /* After each round of transport polling: closes what can be closed, sends what has gathered. */
 void ts_server_flush(ts_server *server);

@@ -34,6 +34,8 @@ struct ts_server {
     ts_server_state state;
     terse_status failure;
     ts_error message;
+    void (*receipt)(void *context, const ts_receipt *receipt); /* or NULL */
+    void *receipt_context;
 };
 
 static inline uint64_t ts_server_now(const ts_server *server) {

@@ -102,6 +102,9 @@ static terse_status check_against_config(const ts_job *job, uint32_t worker, con
                             contract->whole_tensors ? "does not cut" : "cuts", server);
     if (contract->mode != config->consistency.mode)
         return ts_error_set(reason, TERSE_EMISMATCH, "consistency.mode of %s is not that of server %u", name, server);
+    if (contract->staleness != config->consistency.staleness)
+        return ts_error_set(reason, TERSE_EMISMATCH, "consistency.staleness of %s is %u, that of server %u is %u", name,
+                            contract->staleness, server, config->consistency.staleness);
     if (contract->tensor_count > config->limits.tensors)
         return ts_error_set(reason, TERSE_ELIMIT, "%s declares %u tensors, limits.tensors of server %u is %llu", name,
                             contract->tensor_count, server, (unsigned long long)config->limits.tensors);

@@ -70,6 +70,8 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     }
     if (slice->kind == TS_DOWNLINK_REPLACE) return TERSE_OK;
     uint32_t entries = config->servers.history > 0 ? config->servers.history : 1;
+    /* Without rounds each worker's pull makes a version, so a round's worth of them is one for each worker. */
+    if (config->consistency.mode != TS_MODE_BSP) entries *= workers;
     slice->reference = ts_mem_aligned(place->n, sizeof(float));
     slice->log = ts_mem_calloc(entries, sizeof *slice->log);
     TS_REQUIRE(slice->reference && slice->log, TERSE_ENOMEM);
@@ -167,9 +169,9 @@ uint64_t ts_store_version(const ts_store *store) {
 
 uint64_t ts_store_hash(ts_slice_state *slice) {
     assert(!slice->busy);
-    if (!slice->hashed || slice->hash_version != slice->version) {
+    if (!slice->hashed || slice->hash_steps != slice->steps) {
         slice->hash = XXH3_64bits(slice->params, slice->n * sizeof(float));
-        slice->hash_version = slice->version;
+        slice->hash_steps = slice->steps;
         slice->hashed = slice->initialised;
     }
     return slice->hash;

@@ -22,7 +22,7 @@ typedef enum {
 } ts_downlink_kind;
 
 /* Replies that a worker is owed for a slice: bits of ts_slot.owed. */
-enum { TS_OWED_DELTA = 1, TS_OWED_SNAPSHOT = 2, TS_OWED_PARAMS = 4 };
+enum { TS_OWED_DELTA = 1, TS_OWED_SNAPSHOT = 2, TS_OWED_PARAMS = 4, TS_OWED_WORD = 8 };
 
 /* One worker at one slice. */
 typedef struct {
@@ -31,11 +31,12 @@ typedef struct {
     size_t len;
     uint64_t step;         /* the packet's */
     uint32_t samples;      /* the packet's; 0 stands for 1 */
+    uint64_t next;         /* one more than the last step of which a packet was applied: the worker's clock here */
     uint64_t arrived_us;
     bool acked;            /* an explicit Ack was sent for it */
     uint8_t owed;
     uint64_t have, want;   /* TS_OWED_DELTA: the versions that it holds and wants */
-    uint64_t want_snapshot, want_params;
+    uint64_t want_snapshot, want_params, want_word;
 } ts_slot;
 
 /* A packet of the log: brings version - 1 to version. */
@@ -55,6 +56,8 @@ typedef struct {
     bool ready;             /* in the list of slices that can close */
     bool sending;           /* closed, its packet waits for the shared frame */
     uint64_t version;
+    uint64_t steps;         /* optimizer steps so far; in BSP the version */
+    bool changed;           /* parameters have moved since the last version (SSP, ASP) */
     float *params;          /* [own] n */
     float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
     float *state[TS_OPTIMIZER_STATES];
@@ -67,7 +70,7 @@ typedef struct {
     ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
     uint32_t log_entries;
     size_t log_bytes;
-    uint64_t hash, hash_version;
+    uint64_t hash, hash_steps;
     bool hashed;
 } ts_slice_state;
 

@@ -82,7 +82,9 @@ static void print_summary(const ts_config *config) {
     ts_config_optimizer_text(config, optimizer, sizeof optimizer);
     ts_config_feedback_text(config, feedback, sizeof feedback);
     print_training(config);
-    printf("  consistency bsp, deadline %g s; slices of %llu elements\n", config->consistency.deadline_s,
+    static const char *const modes[] = {"bsp", "ssp", "asp"};
+    printf("  consistency %s, deadline %g s; slices of %llu elements\n", modes[config->consistency.mode],
+           config->consistency.deadline_s,
            (unsigned long long)config->servers.slice_elems);
     printf("  optimizer: %s\n  error feedback: %s\n", optimizer, feedback);
     print_policy(config, "push", &config->push, true);

@@ -24,12 +24,17 @@ static bool is_built_in(const char *model) {
 
 static terse_status check_consistency(const ts_config_source *source, const ts_config *config) {
     if (config->servers.replicas != 0) return ts_config_refuse(source, "servers.replicas", "not in this version; allowed: 0");
-    if (config->consistency.mode != TS_MODE_BSP) {
-        return ts_config_refuse(source, "consistency.mode", "not in this version; allowed: bsp");
+    if (config->consistency.mode != TS_MODE_BSP && config->optimizer.name == TS_OPTIMIZER_NONE) {
+        return ts_config_refuse(source, "consistency.mode",
+                                "with optimizer.name none a pull carries a round's average; allowed here: bsp");
     }
-    if (config->consistency.staleness != 0) {
-        return ts_config_refuse(source, "consistency.staleness",
-                                "only with mode ssp, which is not in this version; allowed: 0");
+    bool robust = config->aggregation.robust == TS_ROBUST_MEDIAN || config->aggregation.robust == TS_ROBUST_TRIMMED;
+    if (config->consistency.mode != TS_MODE_BSP && (robust || config->aggregation.mode == TS_AGGREGATE_SAMPLES)) {
+        return ts_config_refuse(source, "consistency.mode", "each push is a step of its own, so that there is nothing to "
+                                "weigh it against (aggregation.%s); allowed here: bsp", robust ? "robust" : "mode");
+    }
+    if (config->consistency.staleness != 0 && config->consistency.mode != TS_MODE_SSP) {
+        return ts_config_refuse(source, "consistency.staleness", "only with mode ssp; allowed here: 0");
     }
     return TERSE_OK;
 }

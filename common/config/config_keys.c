@@ -83,9 +83,11 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Pull packets of each slice kept for workers that are behind; older ones get a snapshot."},
 
     {"consistency.mode", TS_KEY_ENUM, AT(consistency.mode), "bsp", NAMES(mode_names),
-     .doc = "`bsp`: a round closes when all workers have pushed. `ssp` and `asp` are not in this version."},
+     .doc = "`bsp`: a round closes when all workers have pushed. `ssp`: no rounds; each push is an optimizer step with "
+            "lr / workers, and no worker gets more than `consistency.staleness` steps ahead of the slowest. `asp`: the "
+            "same without a bound. The schedule's clock is then the pushes so far / workers."},
     {"consistency.staleness", TS_KEY_U32, AT(consistency.staleness), "0", .low = 0, .high = 1000000, .unit = "steps",
-     .doc = "Bound of `ssp`; 0 with `bsp`."},
+     .doc = "Bound of `ssp`: how many steps a worker may be ahead of the slowest; 0 is lockstep."},
     {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
      .high_real = 1e6, .unit = "seconds",
      .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},

@@ -34,6 +34,8 @@ typedef struct {
     phase phase;
     uint64_t step;
     uint32_t next_push;
+    uint64_t pushed;   /* whole steps */
+    uint64_t ready_us; /* its gradient is computed then */
     bool asked;
 } worker;
 
@@ -51,6 +53,45 @@ typedef struct {
 static void note_failure(cluster *c, const char *who, uint32_t index, const char *message) {
     if (c->result->message[0]) return;
     snprintf(c->result->message, sizeof c->result->message, "%s %u: %s", who, index, message);
+}
+
+static void note_event(cluster *c, const ts_cluster_event *event) {
+    ts_cluster_result *to = c->result;
+    if (!c->spec->records) return;
+    if (to->event_count == to->event_room) {
+        size_t room = to->event_room ? to->event_room * 2 : 4096;
+        ts_cluster_event *grown = ts_mem_realloc(to->events, room, sizeof *grown);
+        if (!grown) return; /* the replay then complains */
+        to->events = grown;
+        to->event_room = room;
+    }
+    to->events[to->event_count++] = *event;
+}
+
+static void on_receipt(void *context, const ts_receipt *receipt) {
+    note_event(context, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .receipt = *receipt});
+}
+
+static void note_holdings(cluster *c, uint32_t w) {
+    const ts_contract *contract = ts_client_contract(c->workers[w].client);
+    for (uint32_t s = 0; s < contract->slice_count; s++)
+        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_HOLDS, .worker = w, .slice = s,
+                                          .version = ts_client_slice_version(c->workers[w].client, s)});
+}
+
+/* A worker begins a step: how far ahead of the slowest that still has something to push. */
+static void note_lead(cluster *c, uint32_t w) {
+    for (uint32_t v = 0; v < c->spec->network.workers; v++) {
+        uint64_t pushed = c->workers[v].pushed, step = c->workers[w].step;
+        if (pushed < c->spec->steps[v] && step > pushed && step - pushed > c->result->lead) c->result->lead = step - pushed;
+    }
+}
+
+/* How long a step's computing takes: something up to the worker's own most. */
+static uint64_t think_us(const cluster *c, uint32_t w) {
+    if (!c->spec->think_us[w]) return 0;
+    ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, c->workers[w].step, 0, 0, 500 + w));
+    return ts_random_below(&random, (uint32_t)c->spec->think_us[w]);
 }
 
 static void start_worker(cluster *c, uint32_t w) {
@@ -72,6 +113,9 @@ static void start_worker(cluster *c, uint32_t w) {
 /* Pushes every tensor of the step that can be pushed now; returns whether all are out. */
 static bool push_step(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
+    if (me->next_push == 0 && me->ready_us == 0) me->ready_us = ts_sim_now_us(c->network) + think_us(c, w);
+    if (ts_sim_now_us(c->network) < me->ready_us) return false;
+    if (me->next_push == 0) note_lead(c, w);
     while (me->next_push < TS_CLUSTER_TENSORS) {
         uint32_t t = me->next_push;
         for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) {
@@ -83,13 +127,16 @@ static bool push_step(cluster *c, uint32_t w) {
             note_failure(c, "worker", w, ts_client_message(me->client));
             return false;
         }
+        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .step = me->step});
         me->next_push++;
     }
     me->next_push = 0;
+    me->pushed++;
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         if (ts_client_pull(me->client, t) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
     }
     ts_client_flush(me->client);
+    me->ready_us = 0;
     return true;
 }
 
@@ -139,7 +186,10 @@ static void drive(cluster *c, uint32_t w) {
         leave(c, w);
         return;
     }
-    if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) me->phase = PUSHING;
+    if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
+        me->phase = PUSHING;
+        note_holdings(c, w);
+    }
     for (;;) {
         if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
             if (ts_client_done(me->client) != TERSE_OK) note_failure(c, "worker", w, "done failed");
@@ -147,6 +197,7 @@ static void drive(cluster *c, uint32_t w) {
         } else if (me->phase == PUSHING && push_step(c, w)) {
             me->phase = PULLING;
         } else if (me->phase == PULLING && all_pulled(me)) {
+            note_holdings(c, w);
             me->step++;
             me->phase = PUSHING;
         } else if (me->phase == FETCHING && ts_client_get_state(me->client) == TS_CLIENT_DONE &&
@@ -220,6 +271,11 @@ static void run_to_the_end(cluster *c) {
         ts_server_waiting(c->servers[s], text, sizeof text);
         if (text[0]) note_failure(c, "still running, server", s, text);
     }
+    for (uint32_t w = 0; w < c->spec->network.workers && !c->result->ended; w++) {
+        char text[512] = "";
+        if (c->workers[w].client) ts_client_waiting(c->workers[w].client, text, sizeof text);
+        if (text[0]) note_failure(c, "still running, worker", w, text);
+    }
 }
 
 terse_status ts_cluster_result_create(ts_cluster_result *out, uint32_t workers) {
@@ -236,6 +292,7 @@ terse_status ts_cluster_result_create(ts_cluster_result *out, uint32_t workers) 
 }
 
 void ts_cluster_result_free(ts_cluster_result *result) {
+    ts_mem_free(result->events);
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         ts_mem_free(result->fetched[t]);
         for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) {
@@ -248,6 +305,7 @@ void ts_cluster_result_free(ts_cluster_result *result) {
 static terse_status create_members(cluster *c) {
     for (uint32_t s = 0; s < c->spec->network.servers; s++) {
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), &ts_executor_inline, &c->servers[s]));
+        ts_server_set_receipts(c->servers[s], on_receipt, c);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         TS_TRY(ts_client_create(c->config, ts_sim_endpoint(c->network, c->spec->network.servers + w),

@@ -12,6 +12,7 @@
 #include "common/config/config.h"
 #include "common/contract/contract.h"
 #include "common/net/sim_transport.h"
+#include "server/server.h"
 
 #define TS_CLUSTER_TENSORS 4
 #define TS_CLUSTER_WORKERS 8
@@ -34,7 +35,19 @@ typedef struct {
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
+    bool records;                       /* keep the events */
+    uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */
 } ts_cluster_spec;
+
+/* What happened, in the order in which it did. */
+typedef struct {
+    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_RECEIPT } kind;
+    uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step` */
+    uint64_t step;
+    uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
+    uint64_t version;
+    ts_receipt receipt;      /* of a server */
+} ts_cluster_event;
 
 /* What is left at the end. Arrays: [own], ts_cluster_result_free. */
 typedef struct {
@@ -46,6 +59,9 @@ typedef struct {
     float *residual[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
     float *fetched[TS_CLUSTER_TENSORS]; /* the servers' parameters, as worker 0 fetched them */
     char xxh3[17];
+    ts_cluster_event *events; /* with spec.records */
+    size_t event_count, event_room;
+    uint64_t lead; /* the most steps that a worker began ahead of what the slowest had pushed */
 } ts_cluster_result;
 
 /* Initial value of an element, and the gradient a worker computes from its replica at a step. Pure. */
@@ -63,5 +79,12 @@ void ts_cluster_result_free(ts_cluster_result *result);
  * server nor client. Fills replica, residual and fetched of `out` as a run would.
  */
 terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;
+
+/*
+ * The same from a run's events: every packet used exactly once, every sum, step and version done again in the order of
+ * the receipts. complaint: [out] of `capacity` bytes; what is against the rules in words, else "".
+ */
+terse_status ts_replay_run(const ts_cluster_spec *spec, const ts_cluster_result *run, ts_cluster_result *out,
+                           char *complaint, size_t capacity) TERSE_NODISCARD;
 
 #endif

@@ -9,33 +9,8 @@
 
 #include "common/base/mem.h"
 #include "common/codec/kernels.h"
-#include "tests/sim/cluster.h"
+#include "tests/sim/oracle_parts.h"
 #include "tests/sim/oracle_rules.h"
-
-#define MAX_SLICES 64
-#define PACKET_ROOM 65536
-
-typedef struct {
-    const ts_cluster_spec *spec;
-    ts_config *config;
-    ts_contract *contract;
-    ts_scratch *scratch;
-    ts_cluster_result *result;
-    ts_encoder *up[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
-    float velocity[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512];
-    float estimate[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS][512], estimates[TS_CLUSTER_TENSORS][512]; /* EF21 */
-    ts_encoder *down[MAX_SLICES];
-    ts_decode_state *state[TS_CLUSTER_WORKERS][MAX_SLICES]; /* of what was pushed */
-    float reference[TS_CLUSTER_TENSORS][512];
-    float optimizer[TS_CLUSTER_TENSORS][3][512];
-    float said[TS_CLUSTER_TENSORS][TS_CLUSTER_WORKERS][512]; /* of this step's participants, in worker order */
-    float weight[TS_CLUSTER_TENSORS][TS_CLUSTER_WORKERS];
-    bool by_samples;
-    float total; /* of the participants' samples, or their number */
-    float sum[TS_CLUSTER_TENSORS][512];
-    float gradient[512], difference[512];
-    uint8_t packet[PACKET_ROOM];
-} oracle;
 
 static terse_status make_contract(oracle *o) {
     char optimizer[512], feedback[512];
@@ -54,7 +29,7 @@ static terse_status make_contract(oracle *o) {
                                ts_config_worker_momentum(o->config, push), &id, NULL));
     }
     TS_TRY(ts_contract_seal(o->contract, 1));
-    return o->contract->slice_count <= MAX_SLICES ? TERSE_OK : TERSE_ELIMIT;
+    return o->contract->slice_count <= ORACLE_SLICES ? TERSE_OK : TERSE_ELIMIT;
 }
 
 static terse_status make_encoders(oracle *o) {
@@ -107,8 +82,7 @@ static terse_status note(oracle *o, uint32_t w, uint32_t t, uint32_t p, uint32_t
     return TERSE_OK;
 }
 
-/* What one worker says of one tensor at a step, added to the sum. */
-static terse_status push(oracle *o, uint32_t w, uint32_t t, uint32_t participant, uint64_t step) {
+terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, size_t *len) {
     const ts_tensor *tensor = &o->contract->tensors[t];
     float *residual = o->result->residual[w][t];
     for (size_t i = 0; i < tensor->n; i++) {
@@ -134,23 +108,33 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint32_t participant
     ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
     TS_TRY(ts_encoder_begin(o->up[w][t], o->scratch, &input, NULL));
     uint32_t slices = ts_codec_slices(&spec);
-    size_t len[MAX_SLICES], at = 0;
+    size_t at = 0;
     for (uint32_t s = 0; s < slices; s++) {
-        TS_TRY(ts_encoder_slice(o->up[w][t], o->scratch, s, o->packet + at, PACKET_ROOM - at, &len[s]));
+        TS_TRY(ts_encoder_slice(o->up[w][t], o->scratch, s, o->packet + at, ORACLE_PACKET_ROOM - at, &len[s]));
         at += len[s];
     }
     at = 0;
-    for (uint32_t s = 0; s < slices; s++) {
-        TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
-                             o->sum[t] + ts_codec_slice_first(&spec, s)));
-        if (weighs(o)) TS_TRY(note(o, w, t, participant, s, step, len[s], o->packet + at));
-        if (estimates) {
-            TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
-                                 o->estimate[w][t] + ts_codec_slice_first(&spec, s)));
-        }
+    for (uint32_t s = 0; estimates && s < slices; s++) {
+        TS_TRY(ts_decode_add(o->scratch, &spec, NULL, s, step, o->packet + at, len[s],
+                             o->estimate[w][t] + ts_codec_slice_first(&spec, s)));
         at += len[s];
     }
     if (o->config->error_feedback.residual == TS_RESIDUAL_BF16) round_brief(residual, tensor->n);
+    return TERSE_OK;
+}
+
+/* What one worker says of one tensor at a step, added to the sum. */
+static terse_status push(oracle *o, uint32_t w, uint32_t t, uint32_t participant, uint64_t step) {
+    const ts_tensor *tensor = &o->contract->tensors[t];
+    ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
+    size_t len[ORACLE_SLICES], at = 0;
+    TS_TRY(ts_oracle_encode(o, w, t, step, len));
+    for (uint32_t s = 0; s < tensor->slices; s++) {
+        TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
+                             o->sum[t] + ts_codec_slice_first(&spec, s)));
+        if (weighs(o)) TS_TRY(note(o, w, t, participant, s, step, len[s], o->packet + at));
+        at += len[s];
+    }
     return TERSE_OK;
 }
 
@@ -170,11 +154,11 @@ static void optimize(oracle *o, uint32_t t, uint64_t step, uint32_t participants
     float g[512];
     for (size_t i = 0; i < tensor->n; i++) g[i] = aggregate(o, t, i, participants);
     bool sparse = ts_pipeline_is_sparse(&tensor->push) && !ts_config_estimates(o->config);
-    ts_oracle_step(o->config, step, tensor->worker_momentum, sparse, tensor->n, o->result->fetched[t], o->optimizer[t],
-                   g);
+    ts_oracle_step(o->config, step, ts_config_lr(o->config, step, 0), tensor->worker_momentum, sparse, tensor->n,
+                   o->result->fetched[t], o->optimizer[t], g);
 }
 
-static terse_status pull(oracle *o, uint32_t s, uint64_t version) {
+terse_status ts_oracle_version(oracle *o, uint32_t s, uint64_t version, double ratio) {
     const ts_slice *slice = &o->contract->slices[s];
     float *params = o->result->fetched[slice->tensor] + slice->first;
     float *reference = o->reference[slice->tensor] + slice->first;
@@ -184,11 +168,10 @@ static terse_status pull(oracle *o, uint32_t s, uint64_t version) {
         return TERSE_OK;
     }
     for (size_t i = 0; i < slice->n; i++) o->difference[i] = params[i] - reference[i];
-    ts_encode_input input = {.gradient_scale = 1, .residual = o->difference, .step = version,
-                             .ratio = ts_config_warmup_ratio(o->config, spec.pipeline, version)};
+    ts_encode_input input = {.gradient_scale = 1, .residual = o->difference, .step = version, .ratio = ratio};
     size_t len;
     TS_TRY(ts_encoder_begin(o->down[s], o->scratch, &input, NULL));
-    TS_TRY(ts_encoder_slice(o->down[s], o->scratch, 0, o->packet, PACKET_ROOM, &len));
+    TS_TRY(ts_encoder_slice(o->down[s], o->scratch, 0, o->packet, ORACLE_PACKET_ROOM, &len));
     return ts_decode_add(o->scratch, &spec, NULL, 0, version, o->packet, len, reference);
 }
 
@@ -220,7 +203,10 @@ static terse_status round_of(oracle *o, uint64_t step, bool *any) {
     *any = participants > 0;
     if (!participants) return TERSE_OK;
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) optimize(o, t, step, participants);
-    for (uint32_t s = 0; s < o->contract->slice_count; s++) TS_TRY(pull(o, s, step));
+    for (uint32_t s = 0; s < o->contract->slice_count; s++) {
+        ts_codec_spec spec = ts_contract_pull_spec(o->contract, s);
+        TS_TRY(ts_oracle_version(o, s, step, ts_config_warmup_ratio(o->config, spec.pipeline, step)));
+    }
     for (uint32_t w = 0; w < o->spec->network.workers; w++) {
         if (step >= o->spec->steps[w]) continue;
         for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
@@ -229,9 +215,7 @@ static terse_status round_of(oracle *o, uint64_t step, bool *any) {
     return TERSE_OK;
 }
 
-static terse_status train(oracle *o) {
-    TS_TRY(make_contract(o));
-    TS_TRY(make_encoders(o));
+static void first_values(oracle *o) {
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         size_t bytes = ts_cluster_tensors[t].n * sizeof(float);
         for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) o->result->fetched[t][i] = ts_cluster_initial(t, i);
@@ -239,24 +223,24 @@ static terse_status train(oracle *o) {
         for (uint32_t w = 0; w < o->spec->network.workers; w++)
             memcpy(o->result->replica[w][t], o->result->fetched[t], bytes);
     }
-    bool any = true;
-    for (uint64_t step = 0; any; step++) TS_TRY(round_of(o, step, &any));
+}
+
+terse_status ts_oracle_begin(oracle *o, const ts_cluster_spec *spec, ts_cluster_result *out) {
+    o->spec = spec;
+    o->result = out;
+    TS_TRY(ts_cluster_result_create(out, spec->network.workers));
+    TS_TRY(ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &o->config, NULL));
+    TS_TRY(ts_scratch_create(&o->scratch));
+    TS_TRY(make_contract(o));
+    TS_TRY(make_encoders(o));
+    first_values(o);
     return TERSE_OK;
 }
 
-terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) {
-    oracle *o = ts_mem_calloc(1, sizeof *o);
-    if (!o) return TERSE_ENOMEM;
-    o->spec = spec;
-    o->result = out;
-    terse_status status = ts_cluster_result_create(out, spec->network.workers);
-    if (status == TERSE_OK)
-        status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &o->config, NULL);
-    if (status == TERSE_OK) status = ts_scratch_create(&o->scratch);
-    if (status == TERSE_OK) status = train(o);
+void ts_oracle_end(oracle *o) {
     for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++)
         for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) ts_encoder_destroy(o->up[w][t]);
-    for (uint32_t s = 0; s < MAX_SLICES; s++) {
+    for (uint32_t s = 0; s < ORACLE_SLICES; s++) {
         ts_encoder_destroy(o->down[s]);
         for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) ts_decode_state_destroy(o->state[w][s]);
     }
@@ -264,5 +248,14 @@ terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) 
     ts_contract_destroy(o->contract);
     ts_config_free(o->config);
     ts_mem_free(o);
+}
+
+terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) {
+    oracle *o = ts_mem_calloc(1, sizeof *o);
+    if (!o) return TERSE_ENOMEM;
+    terse_status status = ts_oracle_begin(o, spec, out);
+    bool any = true;
+    for (uint64_t step = 0; any && status == TERSE_OK; step++) status = round_of(o, step, &any);
+    ts_oracle_end(o);
     return status;
 }

@@ -113,11 +113,11 @@ static double bias(double beta, uint64_t step) {
     return 1 - power;
 }
 
-void ts_oracle_step(const ts_config *config, uint64_t step, bool plain, bool sparse, size_t n, float *w,
+void ts_oracle_step(const ts_config *config, uint64_t step, double lr, bool plain, bool sparse, size_t n, float *w,
                     float (*state)[512], float *g) {
     bool decoupled = config->optimizer.decoupled_weight_decay || config->optimizer.name == TS_OPTIMIZER_ADAMW;
     rules r = {.config = config,
-               .lr = ts_config_lr(config, step, 0),
+               .lr = lr,
                .wd = plain ? 0 : config->optimizer.weight_decay,
                .momentum = plain ? 0.0f : (float)config->optimizer.momentum,
                .bias1 = bias(config->optimizer.beta1, step),

@@ -11,8 +11,8 @@
  */
 float ts_oracle_combine(const ts_config *config, float *value, const float *weight, uint32_t count, float total);
 
-/* One step over a whole tensor. state: three arrays of 512, zero before step 0. g: the aggregate, clipped in place. */
-void ts_oracle_step(const ts_config *config, uint64_t step, bool plain, bool sparse, size_t n, float *w,
+/* One step over n elements with a learning rate. state: three arrays of 512, zero before step 0. g: the aggregate, clipped in place. */
+void ts_oracle_step(const ts_config *config, uint64_t step, double lr, bool plain, bool sparse, size_t n, float *w,
                     float (*state)[512], float *g);
 
 #endif

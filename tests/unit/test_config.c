@@ -162,7 +162,7 @@ START_TEST(bad_overrides_are_named) {
         {"push.rules=int8", "--set push.rules=int8: push.rules: a single value is not allowed here"},
         {"push.rules=[{match: a}]", "--set push.rules=[{match: a}]: push.rules[0]: the rule has no pipeline"},
         {"push=", "--set push=: push: the value is missing"},
-        {"consistency.mode=ssp", "--set consistency.mode=ssp: consistency.mode: \"ssp\": not in this version"},
+        {"consistency.staleness=3", "--set consistency.staleness=3: consistency.staleness: \"3\": only with mode ssp"},
         {"error_feedback.momentum_correction=0.9\n", "--set error_feedback.momentum_correction=0.9"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -2,7 +2,7 @@
 /*
  * Whole clusters, seed by seed, against the sequential reference. Replay one seed with
  *   TERSE_SIM_SEED=N build/unit-tests simulation
- * and run N seeds instead of the first test's 300 with TERSE_SIM_SEEDS=N.
+ * and run N seeds instead of the first test's 300, and of each other consistency mode, with TERSE_SIM_SEEDS=N.
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,6 +67,110 @@ static void cluster_equals_reference(uint64_t seed, const ts_cluster_spec *spec)
     ts_cluster_result_free(&want);
 }
 
+/* ---- without rounds in lockstep: the run's own receipts, replayed ---- */
+
+static unsigned seed_count(unsigned usual) {
+    const char *wanted = getenv("TERSE_SIM_SEEDS");
+    return wanted ? (unsigned)strtoul(wanted, NULL, 10) : usual;
+}
+
+/* Runs and replays; returns how far anybody was ahead of the slowest. */
+static uint64_t cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
+    ts_cluster_result got, want;
+    char complaint[256];
+    spec->records = true;
+    terse_status status = ts_cluster_run(spec, &got);
+    ck_assert_msg(status == TERSE_OK, "%s: %s", terse_status_name(status), got.message);
+    ck_assert_msg(got.finished, "seed %llu (%u servers, %u workers): not finished after %.1f s: %s",
+                  (unsigned long long)seed, spec->network.servers, spec->network.workers, (double)got.took_us * 1e-6,
+                  got.message);
+    ck_assert_ok(ts_replay_run(spec, &got, &want, complaint, sizeof complaint));
+    ck_assert_msg(!complaint[0], "seed %llu: %s", (unsigned long long)seed, complaint);
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
+        for (uint32_t w = 0; w < spec->network.workers; w++) {
+            same_arrays("replica", seed, w, t, got.replica[w][t], want.replica[w][t]);
+            same_arrays("residual", seed, w, t, got.residual[w][t], want.residual[w][t]);
+        }
+    }
+    uint64_t lead = got.lead;
+    ts_cluster_result_free(&got);
+    ts_cluster_result_free(&want);
+    return lead;
+}
+
+/* A cluster whose workers compute at different speeds. */
+static ts_cluster_spec uneven_spec_of(uint64_t seed) {
+    ts_cluster_spec spec = spec_of(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 98));
+    for (uint32_t w = 0; w < spec.network.workers; w++)
+        spec.think_us[w] = ts_random_below(&random, 2) ? 1 + ts_random_below(&random, 1000000) : 0;
+    return spec;
+}
+
+static bool only_seed(uint64_t *seed) {
+    const char *only = getenv("TERSE_SIM_SEED");
+    if (only) *seed = strtoull(only, NULL, 10);
+    return only != NULL;
+}
+
+/* Seeds of one mode under a bound. Returns the largest lead of all. */
+static uint64_t run_uneven(uint64_t first, unsigned count, const char *mode, uint64_t bound, const char *const *more,
+                           unsigned more_count) {
+    const char *overrides[8] = {mode};
+    char staleness[40];
+    unsigned used = 1;
+    uint64_t most = 0;
+    snprintf(staleness, sizeof staleness, "consistency.staleness=%llu", (unsigned long long)bound);
+    if (bound != UINT64_MAX) overrides[used++] = staleness;
+    for (unsigned i = 0; i < more_count; i++) overrides[used++] = more[i];
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        spec.overrides = overrides;
+        spec.override_count = used;
+        uint64_t lead = cluster_equals_replay(seed, &spec);
+        ck_assert_msg(lead <= bound, "seed %llu: %llu steps ahead, the bound is %llu", (unsigned long long)seed,
+                      (unsigned long long)lead, (unsigned long long)bound);
+        if (lead > most) most = lead;
+    }
+    return most;
+}
+
+static const char *const dense[] = {"push.default=dense", "pull.default=dense", "error_feedback.momentum_correction=0"};
+static const char *const stateful[] = {"push.default=delta:5 | int8", "pull.default=svd:2 | fp16"};
+static const char *const adam[] = {"optimizer.name=adam", "optimizer.momentum=0",
+                                   "error_feedback.momentum_correction=0"};
+static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0"};
+
+START_TEST(ssp_never_exceeds_its_bound_and_replays_bit_for_bit) {
+    for (uint64_t bound = 0; bound < 4; bound++) {
+        uint64_t lead = run_uneven(10000 + 100000 * bound, seed_count(60) / 4, "consistency.mode=ssp", bound, NULL, 0);
+        if (!getenv("TERSE_SIM_SEED")) ck_assert_uint_eq(lead, bound); /* and it is used */
+    }
+    run_uneven(500000, 20, "consistency.mode=ssp", 2, dense, 3);
+    run_uneven(510000, 20, "consistency.mode=ssp", 1, stateful, 2);
+}
+END_TEST
+
+START_TEST(asp_replays_bit_for_bit) {
+    uint64_t lead = run_uneven(600000, seed_count(60), "consistency.mode=asp", UINT64_MAX, NULL, 0);
+    if (!getenv("TERSE_SIM_SEED")) ck_assert_uint_gt(lead, 4); /* nobody waits */
+    run_uneven(700000, 20, "consistency.mode=asp", UINT64_MAX, dense, 3);
+    run_uneven(710000, 20, "consistency.mode=asp", UINT64_MAX, stateful, 2);
+    run_uneven(720000, 20, "consistency.mode=asp", UINT64_MAX, ef21, 2);
+    run_uneven(730000, 20, "consistency.mode=asp", UINT64_MAX, adam, 3);
+}
+END_TEST
+
+START_TEST(bsp_replays_bit_for_bit_at_uneven_speeds) {
+    uint64_t lead = run_uneven(800000, seed_count(40), "consistency.mode=bsp", UINT64_MAX, NULL, 0);
+    ck_assert_uint_eq(lead, 0);
+}
+END_TEST
+
+/* ---- rounds in lockstep: the sequential reference ---- */
+
 static void run_seeds(uint64_t first, uint64_t count, const char *const *overrides, unsigned override_count) {
     const char *only = getenv("TERSE_SIM_SEED");
     if (only) {
@@ -114,7 +218,6 @@ START_TEST(delta_clusters_give_the_reference_bits) {
 END_TEST
 
 START_TEST(clusters_with_other_feedback_give_the_reference_bits) {
-    const char *ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0"};
     const char *ef21_dense[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0",
                                 "push.default=powersgd:1 | fp16"};
     const char *decayed[] = {"error_feedback.variant=decayed", "error_feedback.beta=0.75"};
@@ -184,6 +287,9 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, clusters_with_other_feedback_give_the_reference_bits);
     tcase_add_test(tests, clusters_without_feedback_give_the_reference_bits);
     tcase_add_test(tests, server_count_does_not_change_a_bit);
+    tcase_add_test(tests, ssp_never_exceeds_its_bound_and_replays_bit_for_bit);
+    tcase_add_test(tests, asp_replays_bit_for_bit);
+    tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;
 }

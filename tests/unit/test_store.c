@@ -82,8 +82,8 @@ START_TEST(first_values_are_taken_once) {
     ck_assert_mem_eq(slice->params, values, slice->n * sizeof(float));
     if (slice->reference) ck_assert_mem_eq(slice->reference, values, slice->n * sizeof(float));
     ck_assert_uint_eq(ts_store_hash(slice), XXH3_64bits(values, slice->n * sizeof(float)));
-    slice->params[0] = 1.0f; /* a new version is hashed anew */
-    slice->version++;
+    slice->params[0] = 1.0f; /* hashed anew after a step */
+    slice->steps++;
     ck_assert_uint_ne(ts_store_hash(slice), XXH3_64bits(values, slice->n * sizeof(float)));
     ts_store_free(&store);
     ts_contract_destroy(contract);

@@ -188,6 +188,10 @@ uint64_t ts_client_step(const ts_client *client) {
     return step;
 }
 
+uint64_t ts_client_slice_version(const ts_client *client, uint32_t slice) {
+    return client->slices && slice < client->contract->slice_count ? client->slices[slice].version : 0;
+}
+
 uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor) {
     return tensor < client->contract->tensor_count ? client->tensors[tensor].step : 0;
 }
@@ -212,9 +216,7 @@ const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor) {
 static uint32_t first_owed_slice(const ts_client *client, const ts_client_server *server) {
     for (uint32_t i = 0; client->slices && i < server->slice_count; i++) {
         uint32_t slice = server->slices[i];
-        const ts_client_tensor *tensor = &client->tensors[client->contract->slices[slice].tensor];
-        bool behind = tensor->phase == TS_TENSOR_PULLING && !tensor->deferred && client->slices[slice].ready <= tensor->step;
-        if (behind || ts_outbox_unanswered(&client->outbox.slots[slice])) return slice;
+        if (ts_client_lacks(client, slice) || ts_outbox_unanswered(&client->outbox.slots[slice])) return slice;
     }
     return client->contract->slice_count;
 }
@@ -237,8 +239,9 @@ void ts_client_awaited(const ts_client *client, const ts_client_server *server, 
         uint32_t slice = first_owed_slice(client, server);
         if (slice >= client->contract->slice_count) { snprintf(text, capacity, "nothing"); return; }
         uint32_t tensor = client->contract->slices[slice].tensor;
-        snprintf(text, capacity, "version %" PRIu64 " of %s", client->tensors[tensor].step + 1,
-                 ts_client_tensor_name(client, tensor));
+        bool rounds = ts_client_in_rounds(client);
+        snprintf(text, capacity, "%s %" PRIu64 " of %s", rounds ? "version" : "what comes of step",
+                 client->tensors[tensor].step + rounds, ts_client_tensor_name(client, tensor));
     }
 }
 

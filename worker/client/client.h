@@ -59,7 +59,7 @@ terse_status ts_client_start(ts_client *client) TERSE_NODISCARD;
 /*
  * Encodes now and queues the packets (with clip_norm: when the step's last tensor is pushed; gradients are borrowed
  * until then). gradient: [borrow] n elements; index: [borrow] count, ascending, below n; value: [borrow] count.
- * Returns TERSE_OK; TERSE_EAGAIN: the tensor's last version has not come yet (BSP): call ts_client_pulled first;
+ * Returns TERSE_OK; TERSE_EAGAIN: what the tensor's last pull waits for has not come yet: call ts_client_pulled first;
  * TERSE_ESTATE, TERSE_EINVAL, TERSE_ENOTFOUND: refused, nothing has changed; others: FAILED, with a message.
  */
 terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
@@ -117,7 +117,9 @@ const char *ts_client_message(const ts_client *client);
 void ts_client_waiting(const ts_client *client, char *text, size_t capacity);
 /* Steps finished: the version that every tensor's param holds. */
 uint64_t ts_client_step(const ts_client *client);
-/* The number of the tensor's next push, also the version its param holds. */
+/* The version that param holds of a slice (the job's number). */
+uint64_t ts_client_slice_version(const ts_client *client, uint32_t slice);
+/* The number of the tensor's next push; in BSP also the version its param holds. */
 uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor);
 /*
  * For audits and tests: the residual of a tensor, n elements; NULL before start. Stored as bfloat16 it is valid until

@@ -53,8 +53,6 @@ terse_status ts_client_start(ts_client *client) {
     if (!client->server_count)
         return ts_client_fail(client, TERSE_EPEER, "no terse-server in this job: launch as "
                               "mpirun -n 2 terse-server c.yaml : -n 4 ...");
-    if (client->contract->mode != TS_MODE_BSP)
-        return ts_client_fail(client, TERSE_EUNSUPPORTED, "consistency.mode: only bsp is in this version");
     terse_status status = ts_contract_seal(client->contract, client->server_count);
     if (status == TERSE_OK) status = index_slices(client);
     if (status == TERSE_OK) status = make_tensors(client);
@@ -187,6 +185,7 @@ static void settle(ts_client *client, ts_client_server *server, uint32_t slice, 
     if (state->settled) return;
     state->settled = true;
     state->version = state->ready = version;
+    state->answered = state->ready_answers = ts_client_in_rounds(client) ? version : 0;
     ts_client_progress(client, server, --server->unsettled ? 0 : TS_REQUEST_SET | TS_REQUEST_SNAPSHOT);
 }
 
@@ -224,7 +223,8 @@ void ts_client_attached(ts_client *client) {
     if (client->state != TS_CLIENT_ATTACHING) return;
     for (uint32_t s = 0; s < client->server_count; s++)
         if (client->servers[s].requests || client->servers[s].unsettled) return;
-    for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
+    /* In SSP and ASP others may have begun, slice by slice; steps count our own pushes. */
+    for (uint32_t t = 0; t < client->contract->tensor_count && ts_client_in_rounds(client); t++) {
         if (tensor_version(client, t, &client->tensors[t].step)) continue;
         ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions; "
                        "joining a running job is not in this version",

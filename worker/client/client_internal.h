@@ -27,12 +27,15 @@ typedef struct ts_arrival {
     const uint8_t *packet;
     size_t len;
     uint64_t version;
+    uint64_t answers; /* what wish it ends; in BSP the version itself */
     bool snapshot;
 } ts_arrival;
 
 typedef struct {
     uint64_t version;     /* param holds it */
+    uint64_t answered;    /* the wish that this version ends (Pull.want) */
     uint64_t ready;       /* what version can be reached with the arrivals, without a gap */
+    uint64_t ready_answers; /* and the wish that it will end */
     ts_arrival *arrivals; /* ascending versions, all above `version` */
     bool settled;         /* attaching: set and acknowledged, or its snapshot is here */
     bool fetched;
@@ -185,6 +188,11 @@ terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
 void ts_client_flush_server(ts_client *client, ts_client_server *server);
 
 /* ---- client_pull.c ---- */
+static inline bool ts_client_in_rounds(const ts_client *client) { return client->contract->mode == TS_MODE_BSP; }
+/* Whether data that the tensor's pull waits for has not come; slice: the job's number. */
+bool ts_client_lacks(const ts_client *client, uint32_t slice);
+/* The servers have nothing new for the wish. */
+void ts_client_on_nothing_new(ts_client *client, uint32_t slice, uint64_t answers);
 void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame);
 /* Asks again for versions that did not come. */
 void ts_client_pull_missing(ts_client *client, ts_client_server *server);

@@ -9,38 +9,55 @@
 #include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
+static void drop_at(ts_arrival **at) {
+    ts_arrival *arrival = *at;
+    *at = arrival->next;
+    ts_buffer_unref(arrival->frame);
+    ts_mem_free(arrival);
+}
+
 void ts_client_drop_arrivals(ts_client_slice *slice) {
-    while (slice->arrivals) {
-        ts_arrival *arrival = slice->arrivals;
-        slice->arrivals = arrival->next;
-        ts_buffer_unref(arrival->frame);
-        ts_mem_free(arrival);
-    }
+    while (slice->arrivals) drop_at(&slice->arrivals);
 }
 
 /* How far the arrivals reach without a gap. */
 static void update_ready(ts_client_slice *slice) {
-    uint64_t ready = slice->version;
-    for (const ts_arrival *a = slice->arrivals; a; a = a->next)
-        if (a->snapshot || a->version == ready + 1) ready = a->version;
-        else break;
+    uint64_t ready = slice->version, answers = slice->answered;
+    for (const ts_arrival *a = slice->arrivals; a; a = a->next) {
+        if (!a->snapshot && a->version != ready + 1) break;
+        ready = a->version;
+        if (a->answers > answers) answers = a->answers;
+    }
     slice->ready = ready;
+    slice->ready_answers = answers;
 }
 
 /* Files a packet under its version. Returns whether it was new and is kept. */
 static bool file_arrival(ts_client_slice *slice, const ts_arrival *what) {
-    if (what->version <= slice->version) return false;
     uint32_t held = 0;
     ts_arrival **at = &slice->arrivals;
+    if (what->version <= slice->version) { /* known, but it may end a newer wish */
+        if (what->answers <= slice->answered) return false;
+        slice->answered = what->answers;
+        update_ready(slice);
+        return true;
+    }
     for (; *at && (*at)->version < what->version; at = &(*at)->next) held++;
-    if ((*at && (*at)->version == what->version && (*at)->snapshot >= what->snapshot) || held >= TS_CLIENT_ARRIVALS_MAX)
-        return false;
+    bool there = *at && (*at)->version == what->version && (*at)->snapshot >= what->snapshot;
+    if (there && what->answers > (*at)->answers) {
+        (*at)->answers = what->answers;
+        update_ready(slice);
+        return true;
+    }
+    if (there || (held >= TS_CLIENT_ARRIVALS_MAX && !what->snapshot)) return false;
     ts_arrival *arrival = ts_mem_calloc(1, sizeof *arrival);
     if (!arrival) return false; /* asked for again later */
     *arrival = *what;
     arrival->next = *at;
     ts_buffer_ref(arrival->frame);
     *at = arrival;
+    while (what->snapshot && slice->arrivals != arrival) drop_at(&slice->arrivals); /* it says all that they do */
+    if (arrival->next && arrival->next->version == what->version) drop_at(&arrival->next);
     update_ready(slice);
     return true;
 }
@@ -56,7 +73,7 @@ static void take_packet(ts_client *client, ts_client_server *server, uint32_t sl
             ts_client_on_first_snapshot(client, server, slice, arrival->version, arrival->packet, arrival->len);
         return;
     }
-    ts_client_acknowledge(client, slice, arrival->version);
+    ts_client_acknowledge(client, slice, arrival->answers);
     if (!file_arrival(&client->slices[slice], arrival)) return;
     client->tensors[where->tensor].arrived = true;
     ts_client_progress(client, server, 0);
@@ -68,7 +85,8 @@ void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *b
     ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, server->slice_count);
     for (;;) {
         uint32_t local = 0;
-        ts_arrival arrival = {.frame = buffer, .version = data->version, .snapshot = data->snapshot};
+        ts_arrival arrival = {.frame = buffer, .version = data->version, .snapshot = data->snapshot,
+                              .answers = ts_client_in_rounds(client) ? data->version : data->answers};
         terse_status status = ts_bundle_next(&reader, &local, &arrival.packet, &arrival.len);
         if (status == TERSE_EAGAIN) break;
         if (status != TERSE_OK) {
@@ -97,17 +115,20 @@ static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *a
     return ts_decode_add(client->scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
 }
 
-/* Decodes what is there of a slice up to version `want`. */
+/* Decodes what is there of a slice; in BSP up to version `want`, which others may leave behind. */
 static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
     ts_client_slice *state = &client->slices[slice];
+    if (!ts_client_in_rounds(client)) want = UINT64_MAX;
     while (state->version < want && state->ready > state->version && client->state != TS_CLIENT_FAILED) {
         ts_arrival *arrival = state->arrivals;
         state->arrivals = arrival->next;
         ts_client_let_go(client);
         terse_status status = apply(client, slice, arrival);
         ts_client_take_back(client);
-        if (status == TERSE_OK) state->version = arrival->version;
-        else if (++client->bad_packets > TS_CLIENT_BAD_PACKETS_MAX || status != TERSE_ECORRUPT) {
+        if (status == TERSE_OK) {
+            state->version = arrival->version;
+            if (arrival->answers > state->answered) state->answered = arrival->answers;
+        } else if (++client->bad_packets > TS_CLIENT_BAD_PACKETS_MAX || status != TERSE_ECORRUPT) {
             uint32_t tensor = client->contract->slices[slice].tensor;
             ts_client_fail(client, status, "version %" PRIu64 " of %s does not decode: %s",
                            arrival->version, ts_client_tensor_name(client, tensor),
@@ -130,7 +151,7 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
     tensor->arrived = false;
     for (uint32_t i = 0; i < declared->slices; i++) {
         catch_up(client, declared->first_slice + i, want);
-        all = all && client->slices[declared->first_slice + i].version >= want;
+        all = all && client->slices[declared->first_slice + i].answered >= want;
     }
     client->counters.decode_us += ts_client_now(client) - began;
     if (!all || client->state == TS_CLIENT_FAILED) return false;
@@ -152,6 +173,20 @@ terse_status ts_client_pull(ts_client *client, uint32_t t) {
         tensor->arrived = true;
     }
     return TERSE_OK;
+}
+
+bool ts_client_lacks(const ts_client *client, uint32_t slice) {
+    const ts_client_tensor *tensor = &client->tensors[client->contract->slices[slice].tensor];
+    return tensor->phase == TS_TENSOR_PULLING && !tensor->deferred && client->slices[slice].ready_answers <= tensor->step;
+}
+
+void ts_client_on_nothing_new(ts_client *client, uint32_t slice, uint64_t answers) {
+    ts_client_slice *state = &client->slices[slice];
+    ts_client_acknowledge(client, slice, answers);
+    if (answers <= state->answered) return;
+    state->answered = answers;
+    update_ready(state);
+    client->tensors[client->contract->slices[slice].tensor].arrived = true;
 }
 
 static void send_pull(ts_client *client, ts_client_server *server, uint64_t have, uint64_t want, uint32_t *locals,
@@ -176,9 +211,7 @@ void ts_client_pull_missing(ts_client *client, ts_client_server *server) {
         uint32_t slice = server->slices[i];
         const ts_client_tensor *tensor = &client->tensors[client->contract->slices[slice].tensor];
         /* A push without an answer is sent again instead, and asks for the same. */
-        if (tensor->phase != TS_TENSOR_PULLING || tensor->deferred || ts_outbox_unanswered(&client->outbox.slots[slice]) ||
-            client->slices[slice].ready > tensor->step)
-            continue;
+        if (ts_outbox_unanswered(&client->outbox.slots[slice]) || !ts_client_lacks(client, slice)) continue;
         if (count && (have != client->slices[slice].ready || want != tensor->step + 1)) {
             send_pull(client, server, have, want, locals, count);
             count = 0;

@@ -268,7 +268,7 @@ void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) 
 
 void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
     if (ack->status == TERSE_ECORRUPT) return;
-    if (ack->status == TERSE_OK && ack->step == 0 && client->worker == 0) {
+    if (ack->status == TERSE_OK && ack->step == 0 && client->worker == 0 && !ack->settled) {
         /* It may be a late answer to Set, which names the same slices. Should the push have been lost, it goes again
          * after the longest pause; else its data comes before. */
         server->rto_us = TS_CLIENT_RTO_MAX_US;
@@ -279,6 +279,10 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
         if (ack->slices[i] >= server->slice_count) continue;
         uint32_t slice = server->slices[ack->slices[i]];
         const ts_outbox_slot *slot = &client->outbox.slots[slice];
+        if (ack->settled) {
+            ts_client_progress(client, server, 0);
+            ts_client_on_nothing_new(client, slice, ack->step + 1);
+        }
         if (slot->state != TS_SLOT_SENT || slot->step != ack->step) continue;
         ts_client_progress(client, server, 0);
         if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {

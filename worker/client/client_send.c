@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames on their way out: control messages, gathered packets, the retransmission timer's start. */
+#include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
 void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *frame) {
@@ -40,6 +41,17 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
     server->rto_at_us = server->asked_us + server->rto_us;
 }
 
+/* The versions that we hold of some slices. Returns how many numbers say so: one when all are equal. */
+static size_t versions_of(const ts_client *client, const ts_client_server *server, const uint32_t *locals,
+                          uint32_t count, uint64_t *have) {
+    bool equal = true;
+    for (uint32_t i = 0; i < count; i++) {
+        have[i] = client->slices[server->slices[locals[i]]].ready;
+        equal = equal && have[i] == have[0];
+    }
+    return equal ? 1 : count;
+}
+
 /* One frame of at most the gather size and one packet more. Returns how many slices it took; 0 on failure. */
 static uint32_t send_frame(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count) {
     const uint32_t *slices = server->slices;
@@ -57,14 +69,22 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
     Terse__Push push = TERSE__PUSH__INIT;
     push.step = step;
     push.samples = samples;
-    push.pull = true; /* in BSP nobody pushes a step without wanting what comes of it */
+    push.pull = true; /* nobody pushes a step without wanting what comes of it */
+    uint64_t *have = NULL;
+    if (!ts_client_in_rounds(client)) {
+        have = ts_mem_calloc(taken, sizeof *have);
+        if (!have) return 0;
+        push.n_have = versions_of(client, server, locals, taken, have);
+        push.have = have;
+    }
     Terse__Header header = TERSE__HEADER__INIT;
     header.body_case = TERSE__HEADER__BODY_PUSH;
     header.push = &push;
     ts_buffer *frame = NULL;
-    if (ts_frame_begin(&header, bytes, &frame) != TERSE_OK) return 0;
+    terse_status status = ts_frame_begin(&header, bytes, &frame);
+    ts_mem_free(have);
+    if (status != TERSE_OK) return 0;
     ts_bundle_writer writer = ts_bundle_write(frame);
-    terse_status status = TERSE_OK;
     for (uint32_t i = 0; i < taken && status == TERSE_OK; i++) {
         const ts_outbox_slot *slot = &client->outbox.slots[slices[locals[i]]];
         status = ts_bundle_add(&writer, locals[i], slot->bytes, slot->len);

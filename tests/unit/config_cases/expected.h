@@ -114,9 +114,9 @@
     X("replicas.yaml",\
       ":2: servers.replicas: \"1\": not in this version; allowed: 0") \
     X("ssp.yaml",\
-      ":2: consistency.mode: \"ssp\": not in this version; allowed: bsp") \
+      ":2: consistency.mode: \"ssp\": with optimizer.name none a pull carries a round's average; allowed here: bsp") \
     X("asp.yaml",\
-      ":2: consistency.mode: \"asp\": not in this version; allowed: bsp") \
+      ":2: consistency.mode: \"asp\": with optimizer.name none a pull carries a round's average; allowed here: bsp") \
     X("bsp_staleness.yaml",\
       ":2: consistency.staleness: \"2\": only with mode ssp") \
     X("deadline_zero.yaml",\

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run done again from its events, one after the other: what workers pushed, from the versions they held; what servers
+ * added, in the order of their receipts. It refuses a packet that is used twice, or that was never pushed.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "tests/sim/oracle_parts.h"
+#include "tests/sim/oracle_rules.h"
+
+/* The packet that a worker pushed last of a slice. */
+typedef struct {
+    uint8_t *bytes;
+    size_t len;
+    uint64_t step;
+    bool open; /* neither used nor given back */
+} sent_packet;
+
+/* What a version of a slice holds. */
+typedef struct {
+    uint64_t version;
+    float *values;
+} kept_version;
+
+typedef struct {
+    oracle *o;
+    sent_packet sent[TS_CLUSTER_WORKERS][ORACLE_SLICES];
+    kept_version *versions[ORACLE_SLICES];
+    size_t version_count[ORACLE_SLICES], version_room[ORACLE_SLICES];
+    uint64_t steps[ORACLE_SLICES];
+    uint32_t used[ORACLE_SLICES]; /* since the slice's last step */
+    char *complaint;
+    size_t capacity;
+} replay;
+
+static void complain(replay *r, const char *format, ...) TERSE_PRINTF(2, 3);
+static void complain(replay *r, const char *format, ...) {
+    va_list args;
+    if (r->complaint[0]) return;
+    va_start(args, format);
+    vsnprintf(r->complaint, r->capacity, format, args);
+    va_end(args);
+}
+
+static terse_status keep_version(replay *r, uint32_t s, uint64_t version) {
+    const ts_slice *slice = &r->o->contract->slices[s];
+    if (r->version_count[s] == r->version_room[s]) {
+        size_t room = r->version_room[s] ? 2 * r->version_room[s] : 16;
+        kept_version *grown = ts_mem_realloc(r->versions[s], room, sizeof *grown);
+        TS_REQUIRE(grown, TERSE_ENOMEM);
+        r->versions[s] = grown;
+        r->version_room[s] = room;
+    }
+    float *values = ts_mem_aligned(slice->n, sizeof *values);
+    TS_REQUIRE(values, TERSE_ENOMEM);
+    memcpy(values, r->o->reference[slice->tensor] + slice->first, slice->n * sizeof *values);
+    r->versions[s][r->version_count[s]++] = (kept_version){version, values};
+    return TERSE_OK;
+}
+
+static terse_status on_pushed(replay *r, const ts_cluster_event *event) {
+    size_t len[ORACLE_SLICES], at = 0;
+    const ts_tensor *tensor = &r->o->contract->tensors[event->tensor];
+    TS_TRY(ts_oracle_encode(r->o, event->worker, event->tensor, event->step, len));
+    for (uint32_t i = 0; i < tensor->slices; i++) {
+        sent_packet *packet = &r->sent[event->worker][tensor->first_slice + i];
+        if (packet->open)
+            complain(r, "worker %u pushed step %llu of slice %u before step %llu was settled", event->worker,
+                     (unsigned long long)event->step, tensor->first_slice + i, (unsigned long long)packet->step);
+        uint8_t *bytes = ts_mem_realloc(packet->bytes, len[i] + 1, 1);
+        TS_REQUIRE(bytes, TERSE_ENOMEM);
+        memcpy(bytes, r->o->packet + at, len[i]);
+        *packet = (sent_packet){.bytes = bytes, .len = len[i], .step = event->step, .open = true};
+        at += len[i];
+    }
+    return TERSE_OK;
+}
+
+static terse_status on_used(replay *r, const ts_receipt *receipt) {
+    sent_packet *packet = &r->sent[receipt->worker][receipt->slice];
+    if (!packet->open || packet->step != receipt->step) {
+        complain(r, "slice %u used step %llu of worker %u, whose last is step %llu, %s", receipt->slice,
+                 (unsigned long long)receipt->step, receipt->worker, (unsigned long long)packet->step,
+                 packet->open ? "open" : "settled already");
+        return TERSE_OK;
+    }
+    packet->open = false;
+    r->used[receipt->slice]++;
+    const ts_slice *slice = &r->o->contract->slices[receipt->slice];
+    ts_codec_spec spec = ts_contract_push_spec(r->o->contract, slice->tensor, receipt->worker);
+    uint32_t part = receipt->slice - r->o->contract->tensors[slice->tensor].first_slice;
+    return ts_decode_add(r->o->scratch, &spec, r->o->state[receipt->worker][receipt->slice], part, receipt->step,
+                         packet->bytes, packet->len, r->o->sum[slice->tensor] + slice->first);
+}
+
+static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
+
+static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr, float share) {
+    const ts_tensor *tensor = &o->contract->tensors[slice->tensor];
+    float g[512], *sum = o->sum[slice->tensor] + slice->first, *estimates = o->estimates[slice->tensor] + slice->first;
+    for (size_t i = 0; i < slice->n; i++) {
+        g[i] = sum[i] * share;
+        if (!ts_config_estimates(o->config)) continue;
+        estimates[i] += sum[i];
+        g[i] = estimates[i] * (1.0f / (float)o->spec->network.workers);
+    }
+    bool sparse = ts_pipeline_is_sparse(&tensor->push) && !ts_config_estimates(o->config);
+    float (*state)[512] = (float (*)[512])(void *)(o->optimizer[slice->tensor][0] + slice->first); /* the slice's part */
+    ts_oracle_step(o->config, step, lr, tensor->worker_momentum, sparse, slice->n,
+                   o->result->fetched[slice->tensor] + slice->first, state, g);
+    memset(sum, 0, slice->n * sizeof *sum);
+}
+
+static void on_step(replay *r, uint32_t s) {
+    const ts_slice *slice = &r->o->contract->slices[s];
+    uint32_t workers = r->o->spec->network.workers;
+    uint64_t step = r->steps[s];
+    if (r->used[s] == 0 || (alone(r) && r->used[s] != 1)) complain(r, "slice %u: a step on %u packets", s, r->used[s]);
+    if (alone(r)) optimize(r->o, slice, step, ts_config_lr(r->o->config, step / workers, 0) / workers, 1.0f);
+    else optimize(r->o, slice, step, ts_config_lr(r->o->config, step, 0), 1.0f / (float)r->used[s]);
+    r->steps[s]++;
+    r->used[s] = 0;
+}
+
+static terse_status on_version(replay *r, const ts_receipt *receipt) {
+    uint32_t s = receipt->slice, workers = r->o->spec->network.workers;
+    ts_codec_spec spec = ts_contract_pull_spec(r->o->contract, s);
+    const ts_pipeline *pipeline = spec.pipeline;
+    uint64_t left = receipt->version - 1;
+    double ratio = ts_config_warmup_ratio(r->o->config, pipeline, alone(r) ? r->steps[s] / workers : left);
+    if (alone(r) && pipeline->select && pipeline->select->takes_ratio)
+        ratio = (ratio > 0 ? ratio : pipeline->select_args.value[0]) / workers;
+    TS_TRY(ts_oracle_version(r->o, s, left, ratio));
+    return keep_version(r, s, receipt->version);
+}
+
+static void on_holds(replay *r, const ts_cluster_event *event) {
+    const ts_slice *slice = &r->o->contract->slices[event->slice];
+    for (size_t i = r->version_count[event->slice]; i-- > 0;) {
+        const kept_version *kept = &r->versions[event->slice][i];
+        if (kept->version != event->version) continue;
+        memcpy(r->o->result->replica[event->worker][slice->tensor] + slice->first, kept->values,
+               slice->n * sizeof(float));
+        return;
+    }
+    complain(r, "worker %u holds version %llu of slice %u, which was never made", event->worker,
+             (unsigned long long)event->version, event->slice);
+}
+
+static terse_status on_event(replay *r, const ts_cluster_event *event) {
+    switch (event->kind) {
+    case TS_CLUSTER_PUSHED: return on_pushed(r, event);
+    case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
+    default: break;
+    }
+    switch (event->receipt.kind) {
+    case TS_RECEIPT_USED: return on_used(r, &event->receipt);
+    case TS_RECEIPT_STEP: on_step(r, event->receipt.slice); return TERSE_OK;
+    default: return on_version(r, &event->receipt);
+    }
+}
+
+static void look_for_lost_packets(replay *r) {
+    for (uint32_t w = 0; w < r->o->spec->network.workers; w++)
+        for (uint32_t s = 0; s < r->o->contract->slice_count; s++)
+            if (r->sent[w][s].open)
+                complain(r, "step %llu of worker %u at slice %u was never used", (unsigned long long)r->sent[w][s].step, w, s);
+}
+
+static void free_replay(replay *r) {
+    for (uint32_t s = 0; s < ORACLE_SLICES; s++) {
+        for (size_t i = 0; i < r->version_count[s]; i++) ts_mem_free(r->versions[s][i].values);
+        ts_mem_free(r->versions[s]);
+        for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) ts_mem_free(r->sent[w][s].bytes);
+    }
+    if (r->o) ts_oracle_end(r->o);
+    ts_mem_free(r);
+}
+
+terse_status ts_replay_run(const ts_cluster_spec *spec, const ts_cluster_result *run, ts_cluster_result *out,
+                           char *complaint, size_t capacity) {
+    replay *r = ts_mem_calloc(1, sizeof *r);
+    if (!r) return TERSE_ENOMEM;
+    r->complaint = complaint;
+    r->capacity = capacity;
+    complaint[0] = '\0';
+    r->o = ts_mem_calloc(1, sizeof *r->o);
+    terse_status status = r->o ? ts_oracle_begin(r->o, spec, out) : TERSE_ENOMEM;
+    for (uint32_t s = 0; status == TERSE_OK && s < r->o->contract->slice_count; s++) status = keep_version(r, s, 0);
+    for (size_t i = 0; status == TERSE_OK && i < run->event_count; i++) status = on_event(r, &run->events[i]);
+    if (status == TERSE_OK) look_for_lost_packets(r);
+    free_replay(r);
+    return status;
+}
