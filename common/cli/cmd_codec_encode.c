@@ -209,6 +209,10 @@ static terse_status encode(const options *o, const ts_tp_header *header, const f
                 report.nonfinite_count, report.nonfinite_first,
                 o->nonfinite == TS_NONFINITE_SKIP ? "the gradient is left out" : "they count as 0");
     }
+    if (status == TERSE_OK && report.beyond > 0) {
+        fprintf(stderr, "terse codec encode: %s: %zu values are beyond what %s can say: the rest of each is residual\n",
+                o->in, report.beyond, spec.pipeline->quantise->info.name);
+    }
 out:
     ts_encoder_destroy(encoder);
     ts_scratch_destroy(scratch);

@@ -57,6 +57,9 @@ size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float m
     }
     float scales[TS_BLOCK_SCALES] = {0};
     size_t width = scale_bytes(format, n), at = 0;
+    if (format->beyond && format->stage->most > 0 && max_abs > format->stage->most) {
+        for (size_t i = 0; i < n; i++) *format->beyond += !(x[i] <= format->stage->most && x[i] >= -format->stage->most);
+    }
     ts_quantise_block block = format->block;
     block.max_abs = max_abs;
     if (format->stage->scales > 0) format->stage->scale(&block, x, n, scales);

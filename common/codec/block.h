@@ -25,6 +25,7 @@ typedef struct {
     ts_quantise_block block; /* index and first move on from block to block */
     bool sparse;
     bool whole_tensor;
+    size_t *beyond; /* [borrow] counts values beyond what the quantiser can say; NULL: nobody asks */
 } ts_block_format;
 
 /* The format of a pipeline's packets. sparse: only some elements travel. */

@@ -93,6 +93,8 @@ typedef struct {
 
 typedef struct {
     size_t selected;          /* values that will be sent (n without a selector) */
+    size_t beyond;            /* values that the quantiser could not say in full (fp16: above 65504), of the slices so far;
+                                 the rest of each stays in the residual */
     size_t nonfinite_count;
     size_t nonfinite_first;   /* index of the first, when count > 0 */
     double let_go;            /* sum of what the residual lost by decay, with its sign */

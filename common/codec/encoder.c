@@ -295,7 +295,7 @@ static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uin
     for (size_t at = 0; at < slice->n;) {
         size_t left = slice->n - at, n = chunk_elems(&format, left), first = slice->first + at;
         float max_abs = e->max_abs;
-        if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0)) {
+        if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0 || format.stage->most > 0)) {
             max_abs = ts_bits_float(kernels->sweep(&e->sweep, first, first + n));
         }
         if (e->sweep.bad_count > bad && e->sweep.policy != TS_NONFINITE_ZERO) {
@@ -359,6 +359,7 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     TS_REQUIRE(capacity >= ts_packet_bound(&s, k), TERSE_ENOSPACE);
     s.format.block.key = e->key;
     s.format.block.unbiased = e->input.unbiased;
+    s.format.beyond = &e->report.beyond;
 
     bool wrapped = e->spec.pipeline->bytes[0] != NULL;
     uint8_t *inner = wrapped ? ts_scratch_slot_data(scratch, TS_SLOT_STAGED) : out;

@@ -82,7 +82,7 @@ terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t
     for (size_t done = 0; done < k;) {
         size_t n = ts_block_elems(&format, k - done);
         format.block.index = index + done;
-        if (!format.whole_tensor && format.stage->scales > 0) {
+        if (!format.whole_tensor && (format.stage->scales > 0 || format.stage->most > 0)) {
             max_abs = ts_bits_float(format.block.kernels->max_abs(x + done, n));
         }
         values_at += ts_block_write(&format, x + done, n, max_abs, out + values_at);

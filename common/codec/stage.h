@@ -106,6 +106,7 @@ typedef struct ts_quantise_stage {
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
+    float most;        /* the largest magnitude it can say; what is beyond stays in the residual. 0: all of them */
     unsigned block_elems; /* values to a block; 0 for TS_BLOCK_ELEMS */
     /* Bytes of n values, without scales. */
     size_t (*bytes)(const ts_stage_args *args, size_t n);

@@ -159,6 +159,31 @@ START_TEST(nonfinite_gradients_follow_the_policy) {
 }
 END_TEST
 
+/* What half precision cannot say is counted, sent as far as it goes, and kept. */
+START_TEST(values_beyond_the_range_are_counted_and_kept) {
+    static const char *const texts[] = {"fp16", "topk:0.1 | fp16"};
+    float *g = calloc(N, sizeof *g), *sent = malloc(N * sizeof *g);
+    g[7] = 65504.0f;
+    g[300] = 1e6f;
+    g[N - 1] = -3e38f;
+    for (size_t p = 0; p < 2; p++) {
+        for (int with_gradient = 0; with_gradient < 2; with_gradient++) {
+            ts_unit_tensor t;
+            ts_unit_tensor_open(&t, texts[p], N, SLICE, ts_cpu_simd());
+            if (!with_gradient) memcpy(t.residual, g, N * sizeof *g);
+            ts_unit_encode(&t, with_gradient ? g : NULL, 0, TERSE_OK);
+            ck_assert_uint_eq(t.report.beyond, 2);
+            (void)ts_unit_decode(&t, sent);
+            ck_assert(sent[7] == 65504.0f && sent[300] == 65504.0f && sent[N - 1] == -65504.0f);
+            ck_assert(t.residual[7] == 0.0f && t.residual[300] == 1e6f - 65504.0f && t.residual[N - 1] < -2.9e38f);
+            ts_unit_tensor_close(&t);
+        }
+    }
+    free(g);
+    free(sent);
+}
+END_TEST
+
 /* The downlink has no gradient; parameters that diverged must not be encoded. */
 START_TEST(nonfinite_residuals_are_refused) {
     for (size_t p = 0; p < PIPELINES; p++) {
@@ -264,6 +289,7 @@ TCase *test_encoder(void) {
     tcase_add_test(tests, the_sweep_is_what_the_header_says);
     tcase_add_test(tests, masking_zeroes_the_velocity_of_what_was_selected);
     tcase_add_test(tests, nonfinite_gradients_follow_the_policy);
+    tcase_add_test(tests, values_beyond_the_range_are_counted_and_kept);
     tcase_add_test(tests, nonfinite_residuals_are_refused);
     tcase_add_test(tests, running_out_of_memory_changes_nothing);
     tcase_add_test(tests, heads_are_small);

@@ -135,6 +135,7 @@ typedef struct {
     uint64_t encode_us, decode_us;
     uint64_t nonfinite;              /* elements kept out so far */
     double let_go;                   /* sum of what residuals lost by decay and by rounding to bfloat16 */
+    uint64_t beyond_gradients;       /* gradients of one tensor and step with values beyond the quantiser's range */
     uint64_t nonfinite_gradients;    /* gradients of one tensor and step with such elements */
     uint64_t retransmits;            /* frames sent again */
     uint64_t dropped_frames;         /* corrupt, foreign or unexpected */

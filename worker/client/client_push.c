@@ -143,6 +143,15 @@ static void note_nonfinite(ts_client *client, uint32_t t, const ts_encode_report
            client->tensors[t].step, report->nonfinite_count, report->nonfinite_first, times);
 }
 
+/* The same for values that the quantiser could not say in full. */
+static void note_beyond(ts_client *client, uint32_t t, const ts_encode_report *report) {
+    uint64_t times = ++client->counters.beyond_gradients;
+    if (times & (times - 1)) return;
+    ts_log(TS_LOG_WARN, "client", "values beyond the quantiser's range were cut; the rest of each stays in the residual",
+           "tensor=%s step=%" PRIu64 " values=%zu times=%" PRIu64, ts_client_tensor_name(client, t),
+           client->tensors[t].step, report->beyond, times);
+}
+
 static terse_status encode(ts_client *client, uint32_t t, const float *gradient, float scale) {
     uint64_t step = client->tensors[t].step;
     ts_encode_report report = {0};
@@ -157,6 +166,7 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     if (status == TERSE_OK) status = encode_slices(client, t);
     ts_encoder_report(client->tensors[t].encoder, &report);
     if (report.nonfinite_count) note_nonfinite(client, t, &report);
+    if (report.beyond) note_beyond(client, t, &report);
     if (status == TERSE_ENONFINITE)
         return ts_client_fail(client, status, "the gradient of %s holds %zu values that are not finite, "
                               "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
