@@ -56,6 +56,7 @@ static bool has_avx512(void) {
 }
 
 void bare_main(void) {
+    all.no_half_ties = true; /* vcvtps2ph of bochs 2.7; CPUs and qemu round to even, and are tested with ties */
     cross_print("\n");
     if (!has_avx512()) cross_print("this machine has no AVX-512\n");
     else if (cross_compare(&all, TS_SIMD_AVX512) == 0) cross_print("verdict: passed\n");

@@ -28,6 +28,7 @@ typedef struct {
 /* The state of all comparisons; large, so it is static where the program begins. */
 typedef struct {
     const ts_kernels *kernels, *reference;
+    bool no_half_ties; /* the machine rounds what lies exactly between two halves the wrong way */
     uint64_t random;
     size_t compared, differences;
     size_t told; /* differences that were printed */

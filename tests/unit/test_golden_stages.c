@@ -23,6 +23,7 @@ typedef struct {
     ts_unit_tensor tensor;
     int64_t shape[8];
     ts_decode_state **state; /* of the receiver, by slice; NULL when the pipeline keeps none */
+    float *input, *sent; /* of the step */
     float *residual, *estimate, *got;
     uint8_t *data; /* of the file, */
     size_t len, at; /* read up to `at` */
@@ -77,11 +78,13 @@ static void open_case(golden *g, json_t *about, ts_simd simd) {
     ck_assert_ok(ts_encoder_create(&t->spec, &t->encoder));
     t->input.unbiased = json_is_true(json_object_get(about, "unbiased"));
     t->input.decay = (float)json_number_value(json_object_get(about, "decay"));
+    g->input = calloc(n, sizeof(float));
+    g->sent = calloc(n, sizeof(float));
     g->residual = calloc(n, sizeof(float));
     g->estimate = calloc(n, sizeof(float));
     g->got = calloc(n, sizeof(float));
     g->state = calloc(t->slices, sizeof *g->state);
-    ck_assert(g->residual && g->estimate && g->got && g->state);
+    ck_assert(g->input && g->sent && g->residual && g->estimate && g->got && g->state);
     for (uint32_t s = 0; s < t->slices && ts_pipeline_is_stateful(&t->pipeline); s++) {
         ck_assert_ok(ts_decode_state_create(&t->spec, s, &g->state[s]));
     }
@@ -91,6 +94,8 @@ static void close_case(golden *g) {
     for (uint32_t s = 0; s < g->tensor.slices; s++) ts_decode_state_destroy(g->state[s]);
     ts_unit_tensor_close(&g->tensor);
     free(g->state);
+    free(g->input);
+    free(g->sent);
     free(g->residual);
     free(g->estimate);
     free(g->got);
@@ -170,8 +175,9 @@ static void check_step(golden *g, json_t *about) {
     ts_unit_tensor *t = &g->tensor;
     size_t n = t->spec.n, s;
     uint64_t step = (uint64_t)json_integer_value(json_object_get(about, "step"));
-    const float *input = (const float *)(const void *)next(g, n * sizeof *input);
-    const float *sent = (const float *)(const void *)next(g, n * sizeof *sent);
+    float *input = g->input, *sent = g->sent;
+    memcpy(input, next(g, n * sizeof *input), n * sizeof *input);
+    memcpy(sent, next(g, n * sizeof *sent), n * sizeof *sent);
     json_t *lengths = json_object_get(about, "lengths"), *length;
     ck_assert_uint_eq(json_array_size(lengths), t->slices);
     if (!is(g, "packet")) {
