@@ -47,7 +47,8 @@ static void dots(cross *c, const ts_low_rank_kernels *want, const ts_low_rank_ke
 }
 
 void cross_low_rank(cross *c) {
-    static const shape shapes[] = {{1, 1, 1}, {3, 5, 1}, {4, 16, 2}, {9, 33, 3}, {17, 100, 4}, {30, 64, 5}, {5, 400, 2}};
+    static const shape shapes[] = {{1, 1, 1},    {3, 5, 1},   {4, 16, 2}, {9, 33, 3},
+                                   {17, 100, 4}, {30, 64, 5}, {5, 400, 2}};
     const ts_low_rank_kernels *want = ts_low_rank_kernels_get(TS_SIMD_SCALAR);
     const ts_low_rank_kernels *got = ts_low_rank_kernels_get(c->kernels->level);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

@@ -4,7 +4,8 @@
 
 #include "tests/cross/compare.h"
 
-static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 200, 255, 257, 1000, 2049};
+static const size_t sizes[] = {0, 1, 2, 3, 7, 8, 15, 16, 17,
+                               31, 33, 63, 64, 65, 100, 127, 129, 200, 255, 257, 1000, 2049};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 
 /* n floats and what stands behind them, which nobody may touch. */
@@ -43,7 +44,8 @@ static void plain(cross *c, unsigned kind, size_t n, size_t shift) {
     c->kernels->descend(c->x.got + shift, b, 0.1f, n);
     cross_expect(c, equal(&c->x, n + shift), "descend", n, detail);
     const float *x = c->input + shift;
-    cross_expect(c, same_double(c->reference->sum_squares(x, n), c->kernels->sum_squares(x, n)), "sum_squares", n, detail);
+    bool same = same_double(c->reference->sum_squares(x, n), c->kernels->sum_squares(x, n));
+    cross_expect(c, same, "sum_squares", n, detail);
     cross_expect(c, same_double(c->reference->sum_abs(x, n), c->kernels->sum_abs(x, n)), "sum_abs", n, detail);
     double squares = -1, abs = -1;
     c->kernels->sums(x, n, &squares, &abs);
@@ -53,7 +55,8 @@ static void plain(cross *c, unsigned kind, size_t n, size_t shift) {
     float low[2], high[2];
     c->reference->min_max(x, n, &low[0], &high[0]);
     c->kernels->min_max(x, n, &low[1], &high[1]);
-    cross_expect(c, cross_same(low, low + 1, sizeof *low) && cross_same(high, high + 1, sizeof *high), "min_max", n, detail);
+    same = cross_same(low, low + 1, sizeof *low) && cross_same(high, high + 1, sizeof *high);
+    cross_expect(c, same, "min_max", n, detail);
 }
 
 static void search(cross *c, unsigned kind, size_t n, size_t shift) {
@@ -104,8 +107,10 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
 }
 
 /* Runs a selection to its end, emptying the candidates each time they are full. Returns how many there were. */
-static size_t drain(cross *c, const ts_kernels *kernels, ts_sweep *s, size_t n, uint32_t floor, size_t capacity, int side) {
-    ts_candidates found = {.index = c->index[0], .bits = c->bits[0], .order = c->order, .floor = floor, .capacity = capacity};
+static size_t drain(cross *c, const ts_kernels *kernels, ts_sweep *s, size_t n, uint32_t floor, size_t capacity,
+                    int side) {
+    ts_candidates found = {
+        .index = c->index[0], .bits = c->bits[0], .order = c->order, .floor = floor, .capacity = capacity};
     size_t count = 0;
     for (size_t at = 0, turns = 0; turns < 2 * n + 2; turns++) {
         at = kernels->select(s, at, n, &found);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kernels of other CPUs against the reference: one program without libraries, built for the CPU and run by an emulator.
 
-CROSS_SRC := tests/cross/compare.c tests/cross/compare_sweeps.c tests/cross/compare_quantisers.c tests/cross/compare_low_rank.c
+CROSS_SRC := tests/cross/compare.c tests/cross/compare_sweeps.c tests/cross/compare_quantisers.c \
+  tests/cross/compare_low_rank.c
 CROSS_CODEC := $(wildcard common/codec/*kernels*.c)
 CROSS_BASE  := common/base/cpu.c
 CROSS_FLAGS := -std=c11 $(OPT) $(WARN) -D_GNU_SOURCE -I. -ffp-contract=off -fno-math-errno
