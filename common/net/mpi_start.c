@@ -136,6 +136,12 @@ void ts_mpi_stall_stop(ts_mpi_stall *stall) {
 
 /* ---- MPI_Init --------------------------------------------------------------------------------------------------------- */
 
+/*
+ * MPI_Init may take so much longer than the deadline: where a host's own name does not resolve it takes over 3 s, and
+ * nobody can be silent yet. The job still ends within the deadline and 5 s.
+ */
+#define INIT_EXTRA_US 4000000u
+
 /* Open MPI leaves SIGPIPE deadly: one peer's death would take this process along. A handler of the user's own stays. */
 static void ignore_sigpipe(void) {
     struct sigaction now;
@@ -149,19 +155,21 @@ static void describe_hang(char *text, size_t capacity, double seconds) {
     gethostname(host, sizeof host - 1);
     snprintf(text, capacity,
              "rank %s of %s on %s: MPI_Init did not return within %g s: some rank never called it (is a program of this "
-             "mpirun no MPI program, or stuck before it?), or hosts cannot reach each other (see btl_tcp_if_include)",
-             rank ? rank : "?", size ? size : "?", host, seconds);
+             "mpirun no MPI program, or stuck before it?), hosts cannot reach each other (see btl_tcp_if_include), or a "
+             "host's own name does not resolve (is %s in its /etc/hosts?)",
+             rank ? rank : "?", size ? size : "?", host, seconds, host);
 }
 
 static terse_status initialise(const ts_mpi_options *options, ts_error *error) {
-    char what[400];
+    char what[500];
+    uint64_t limit_us = options->deadline_us + INIT_EXTRA_US;
     /*
      * Not FUNNELED, though there are other threads: in Open MPI the two differ in nothing but the locks around its
      * lists, and one of those locks itself out when a peer dies (see mpi_internal.h).
      */
     int wanted = options->needs_multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, provided;
-    describe_hang(what, sizeof what, (double)options->deadline_us * 1e-6);
-    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->deadline_us, EXIT_DEADLINE, what);
+    describe_hang(what, sizeof what, (double)limit_us * 1e-6);
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(limit_us, EXIT_DEADLINE, what);
     int result = MPI_Init_thread(NULL, NULL, wanted, &provided);
     ts_mpi_watchdog_disarm(watchdog);
     TS_REQUIRE(result == MPI_SUCCESS, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI_Init_thread failed (%d)", result));

@@ -10,7 +10,7 @@
 
 typedef struct {
     ts_role role;
-    uint64_t deadline_us;      /* for MPI_Init, roll call */
+    uint64_t deadline_us;      /* for the roll call; MPI_Init gets 4 s more */
     size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
     size_t frame_limit_bytes;  /* larger frames are refused on both sides */
     bool needs_multiple;       /* the owner polls from another thread than the one that initialised MPI */
