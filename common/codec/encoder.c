@@ -295,7 +295,11 @@ static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uin
     for (size_t at = 0; at < slice->n;) {
         size_t left = slice->n - at, n = chunk_elems(&format, left), first = slice->first + at;
         float max_abs = e->max_abs;
-        if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0 || format.stage->most > 0)) {
+        double sums[2];
+        if (format.stage->sums) {
+            max_abs = ts_bits_float(kernels->sweep_sums(&e->sweep, first, first + n, sums));
+            format.block.sums = sums;
+        } else if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0 || format.stage->most > 0)) {
             max_abs = ts_bits_float(kernels->sweep(&e->sweep, first, first + n));
         }
         if (e->sweep.bad_count > bad && e->sweep.policy != TS_NONFINITE_ZERO) {

@@ -80,6 +80,8 @@ typedef struct ts_kernels {
     /* Accumulates elements first ... end - 1 whose input is finite; overflow saturates. Returns bits of max |residual|.
      */
     uint32_t (*sweep)(ts_sweep *sweep, size_t first, size_t end);
+    /* The same, with the sums of what is then in the residual, lanes counted from `first`; all must be finite. */
+    uint32_t (*sweep_sums)(ts_sweep *sweep, size_t first, size_t end, double sums[2]);
     /*
      * Accumulates (when there is a gradient) and appends candidates, from `first` on until `end` or until less than
      * TS_SELECT_GROUP room is left. Elements that are not finite are counted and treated by the policy.

@@ -241,26 +241,30 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
     ts_kernels_scalar.descend(params + i, gradient + i, rate, n - i);
 }
 
-/* Lanes as kernels.h defines them: register j holds lanes 4j … 4j + 3, so whole groups keep i % TS_SUM_LANES. */
-INLINE void sum_lanes(const float *x, size_t n, double *squares, double *abs) {
-    __m256d square[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
-    __m256d size[4] = {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()};
+/* Lanes as kernels.h defines them: register j holds lanes 4j ... 4j + 3, so whole groups keep i % TS_SUM_LANES. */
+typedef struct { __m256d square[4], size[4]; } sum_registers;
+
+INLINE sum_registers no_sums(void) {
+    const __m256d zero = _mm256_setzero_pd();
+    return (sum_registers){{zero, zero, zero, zero}, {zero, zero, zero, zero}};
+}
+
+INLINE void sum_four(sum_registers *to, size_t j, __m128 x, bool squares, bool abs) {
     const __m256d positive = _mm256_castsi256_pd(_mm256_set1_epi64x(INT64_MAX));
-    size_t i = 0;
-    for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
-        for (size_t j = 0; j < 4; j++) {
-            __m256d v = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * j));
-            if (squares) square[j] = _mm256_add_pd(square[j], _mm256_mul_pd(v, v));
-            if (abs) size[j] = _mm256_add_pd(size[j], _mm256_and_pd(v, positive));
-        }
-    }
+    __m256d v = _mm256_cvtps_pd(x);
+    if (squares) to->square[j] = _mm256_add_pd(to->square[j], _mm256_mul_pd(v, v));
+    if (abs) to->size[j] = _mm256_add_pd(to->size[j], _mm256_and_pd(v, positive));
+}
+
+/* Takes in the tail, less than TS_SUM_LANES elements from lane 0 on, and adds the lanes. */
+static void finish_sums(const sum_registers *from, const float *tail, size_t n, double sums[2]) {
     double lanes[2][TS_SUM_LANES];
     for (size_t j = 0; j < 4; j++) {
-        _mm256_storeu_pd(lanes[0] + 4 * j, square[j]);
-        _mm256_storeu_pd(lanes[1] + 4 * j, size[j]);
+        _mm256_storeu_pd(lanes[0] + 4 * j, from->square[j]);
+        _mm256_storeu_pd(lanes[1] + 4 * j, from->size[j]);
     }
-    for (size_t j = 0; i + j < n; j++) {
-        double v = (double)x[i + j];
+    for (size_t j = 0; j < n; j++) {
+        double v = (double)tail[j];
         lanes[0][j] += v * v;
         lanes[1][j] += v < 0 ? -v : v;
     }
@@ -270,23 +274,73 @@ INLINE void sum_lanes(const float *x, size_t n, double *squares, double *abs) {
             lanes[1][l] += lanes[1][l + half];
         }
     }
-    if (squares) *squares = lanes[0][0];
-    if (abs) *abs = lanes[1][0];
+    sums[0] = lanes[0][0];
+    sums[1] = lanes[1][0];
+}
+
+INLINE void sum_lanes(const float *x, size_t n, bool squares, bool abs, double sums[2]) {
+    sum_registers lanes = no_sums();
+    size_t i = 0;
+    for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
+        for (size_t j = 0; j < 4; j++) sum_four(&lanes, j, _mm_loadu_ps(x + i + 4 * j), squares, abs);
+    }
+    finish_sums(&lanes, x + i, n - i, sums);
 }
 
 static double sum_squares(const float *x, size_t n) {
-    double squares;
-    sum_lanes(x, n, &squares, NULL);
-    return squares;
+    double sums[2];
+    sum_lanes(x, n, true, false, sums);
+    return sums[0];
 }
 
 static double sum_abs(const float *x, size_t n) {
-    double abs;
-    sum_lanes(x, n, NULL, &abs);
-    return abs;
+    double sums[2];
+    sum_lanes(x, n, false, true, sums);
+    return sums[1];
 }
 
-static void sums(const float *x, size_t n, double *squares, double *abs) { sum_lanes(x, n, squares, abs); }
+static void sums(const float *x, size_t n, double *squares, double *abs) {
+    double both[2];
+    sum_lanes(x, n, true, true, both);
+    *squares = both[0];
+    *abs = both[1];
+}
+
+/* From one place on, in the order of the lanes; what goes to the reference is read again. */
+INLINE uint32_t sums_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind, double sums_of[2]) {
+    const ts_sweep view = *s;
+    const __m256i infinite = _mm256_set1_epi32((int)TS_INF_BITS - 1);
+    sum_registers lanes = no_sums();
+    __m256i top = _mm256_setzero_si256();
+    size_t i = first;
+    for (; i + GROUP <= end; i += GROUP) {
+        __m256i group = _mm256_setzero_si256();
+        swept x[4];
+        ask_ahead(&view, i, kind);
+        for (size_t j = 0; j < 4; j++) {
+            x[j] = evaluate(&view, i + 8 * j, kind);
+            group = _mm256_max_epi32(group, abs_bits(x[j].r));
+        }
+        if (__builtin_expect(any(_mm256_cmpgt_epi32(group, infinite)), 0)) break;
+        top = _mm256_max_epi32(top, group);
+        for (size_t j = 0; j < 4; j++) {
+            keep(&view, i + 8 * j, x[j], abs_bits(x[j].r), kind);
+            __m256 r = kind == SCAN ? x[j].r : flush(x[j].r);
+            sum_four(&lanes, 2 * j % 4, _mm256_castps256_ps128(r), true, true);
+            sum_four(&lanes, 2 * j % 4 + 1, _mm256_extractf128_ps(r, 1), true, true);
+        }
+    }
+    uint32_t most = ts_sweep_scalar(s, i, end), bits = max_lane(top);
+    if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0;
+    if (end - i < TS_SUM_LANES) finish_sums(&lanes, s->residual + i, end - i, sums_of);
+    else sum_lanes(s->residual + first, end - first, true, true, sums_of);
+    return bits > most ? bits : most;
+}
+
+static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
+    if (!s->gradient) return sums_body(s, first, end, SCAN, sums_of);
+    return is_plain(s) ? sums_body(s, first, end, PLAIN, sums_of) : sums_body(s, first, end, GENERAL, sums_of);
+}
 
 /* Four places at once: memory serves them faster than one. Counting is left to the reference, in the rare case. */
 INLINE bool all_finite(const float *x, size_t quarter) {
@@ -353,6 +407,7 @@ const ts_kernels ts_kernels_avx2 = {
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,
+    .sweep_sums = sweep_sums,
     .select = sweep_select,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),

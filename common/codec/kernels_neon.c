@@ -136,6 +136,12 @@ static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
     return is_plain(s) ? sweep_body(s, first, end, PLAIN) : sweep_body(s, first, end, GENERAL);
 }
 
+static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
+    uint32_t bits = sweep(s, first, end);
+    sums(s->residual + first, end - first, &sums_of[0], &sums_of[1]);
+    return bits;
+}
+
 static size_t sweep_select(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
     if (!s->gradient) return select_body(s, first, end, c, SCAN);
     return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
@@ -258,6 +264,7 @@ const ts_kernels ts_kernels_neon = {
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,
+    .sweep_sums = sweep_sums,
     .select = sweep_select,
     .select_pair = select_pair,
 };

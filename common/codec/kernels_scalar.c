@@ -155,6 +155,12 @@ static void min_max(const float *x, size_t n, float *low, float *high) {
     *high = most;
 }
 
+static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
+    uint32_t bits = ts_sweep_scalar(s, first, end);
+    sums(s->residual + first, end - first, &sums_of[0], &sums_of[1]);
+    return bits;
+}
+
 const ts_kernels ts_kernels_scalar = {
     .level = TS_SIMD_SCALAR,
     .add = add,
@@ -168,6 +174,7 @@ const ts_kernels ts_kernels_scalar = {
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = ts_sweep_scalar,
+    .sweep_sums = sweep_sums,
     .select = select_reference,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(scalar),

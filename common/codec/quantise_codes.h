@@ -16,6 +16,16 @@ static inline size_t ts_codes_bytes(unsigned bits, size_t n) { return n / 8 * bi
 /* A step size that can be divided by, or 0. */
 static inline float ts_usable_scale(float scale) { return scale >= FLT_MIN ? scale : 0.0f; }
 
+/* Sums of x^2 and of |x| over the block, in lanes as kernels.h defines them. */
+static inline void ts_block_sums(const ts_quantise_block *block, const float *x, size_t n, double sums[2]) {
+    if (block->sums) {
+        sums[0] = block->sums[0];
+        sums[1] = block->sums[1];
+    } else {
+        block->kernels->sums(x, n, &sums[0], &sums[1]);
+    }
+}
+
 /* Whether `scale` is 0 or a usable one below `limit`. */
 static inline bool ts_scale_valid(float scale, float limit) {
     return ts_float_bits(scale) == 0 || (scale >= FLT_MIN && scale < limit);

@@ -22,7 +22,9 @@ static double damping(const ts_quantise_block *block, size_t n) {
 }
 
 static void qsgd_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
-    double norm = sqrt(block->kernels->sum_squares(x, n));
+    double sums[2];
+    ts_block_sums(block, x, n, sums);
+    double norm = sqrt(sums[0]);
     if (norm > (double)TS_SCALE_LIMIT) norm = (double)TS_SCALE_LIMIT;
     scales[0] = ts_usable_scale((float)(norm * damping(block, n) / levels_of(block->args)));
 }
@@ -72,6 +74,7 @@ const ts_quantise_stage ts_quantise_qsgd = {
              .high = {8},
              .integral = {true}},
     .scales = 1,
+    .sums = true,
     .wide_scales = true,
     .block_elems = QSGD_BLOCK,
     .bytes = qsgd_bytes,

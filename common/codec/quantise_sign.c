@@ -11,7 +11,9 @@ static size_t sign_bytes(const ts_stage_args *args, size_t n) {
 }
 
 static void sign_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
-    double mean = block->kernels->sum_abs(x, n) / (double)n;
+    double sums[2], mean;
+    ts_block_sums(block, x, n, sums);
+    mean = sums[1] / (double)n;
     scales[0] = ts_usable_scale(mean < (double)TS_SCALE_LIMIT ? (float)mean : TS_SCALE_LIMIT);
 }
 
@@ -38,6 +40,7 @@ const ts_quantise_stage ts_quantise_sign = {
              .formula = "q = sign(g) · mean|g|",
              .source = "Bernstein et al. 2018; Karimireddy et al. 2019"},
     .scales = 1,
+    .sums = true,
     .bytes = sign_bytes,
     .scale = sign_scale,
     .encode = sign_encode,

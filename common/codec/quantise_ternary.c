@@ -22,9 +22,9 @@ static float largest(const ts_quantise_block *block) {
 static void ternary_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {
     double s = (double)largest(block), damping = 1;
     if (!block->unbiased && s > 0) {
-        double squares, sum;
-        block->kernels->sums(x, n, &squares, &sum);
-        damping = squares / (s * sum);
+        double sums[2];
+        ts_block_sums(block, x, n, sums);
+        damping = sums[0] / (s * sums[1]);
         if (!(damping <= 1)) damping = 1; /* of values beyond the limit */
     }
     scales[0] = s >= (double)FLT_MIN ? ts_usable_scale((float)(s * damping)) : 0.0f;
@@ -68,6 +68,7 @@ const ts_quantise_stage ts_quantise_ternary = {
              .formula = "q = s · sign(g) · b, P(b = 1) = |g| / s, s = max|g|",
              .source = "Wen et al. 2017"},
     .scales = 1,
+    .sums = true,
     .wide_scales = true,
     .bytes = ternary_bytes,
     .scale = ternary_scale,

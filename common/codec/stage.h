@@ -92,6 +92,7 @@ typedef struct {
     uint64_t key;          /* of the stream of random numbers: seed, step, tensor, worker, direction */
     bool unbiased;         /* nothing is kept for later steps, so expectation counts; at the encoder */
     float max_abs;         /* largest |x| of the block, or of the tensor when that has one scale; at the encoder */
+    const double *sums;    /* [borrow] 2: of x^2 and of |x| over the block, or NULL: not known yet; at the encoder */
     const uint32_t *index; /* [borrow] numbers of the elements, NULL when they are 0, 1, 2 ... */
     size_t first;          /* what is added to them to make keys of randomness */
 } ts_quantise_block;
@@ -104,6 +105,7 @@ typedef struct {
 typedef struct ts_quantise_stage {
     ts_stage_info info;
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
+    bool sums;         /* scale() looks at block->sums, which the sweep can bring along */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
     float most;        /* the largest magnitude it can say; what is beyond stays in the residual. 0: all of them */
