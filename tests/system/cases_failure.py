@@ -97,13 +97,79 @@ def terminated(folder, seconds):
     assert code is not None, run.text()
 
 
-def full_disk(folder, seconds):
-    """A summary or model that cannot be written is an error that names the file; the training's result still shows."""
-    del folder
-    run = Run(job(1, 1, SOFTMAX, ["training.max_steps=5"], ["--save", "/dev/full/model.safetensors"]), seconds)
+def bad_path_before_training(folder, seconds):
+    """What cannot be written is refused before the first step, with option and path; nothing is left behind."""
+    plain = os.path.join(folder, "plain")
+    with open(plain, "w", encoding="utf-8") as file:
+        file.write("kept")
+    for option, path in (("--save", "/nowhere/x.st"), ("--summary", "/proc/x.json"), ("--save", folder),
+                         ("--summary", "/dev/full"), ("--save", plain + "/x.st")):
+        run = Run(job(1, 2, SOFTMAX, ["training.max_steps=5"], ["--save", plain, option, path]), seconds)
+        code = run.finish()
+        assert code is not None and run.took < 10, f"{path}: exit {code} after {run.took:.0f} s:\n{run.text()}"
+        assert f"worker 0: {option}: {path} cannot be written" in run.text(), f"{path}:\n{run.text()}"
+        assert "training starts" not in run.text(), f"{path}:\n{run.text()}"
+    assert os.listdir(folder) == ["plain"], os.listdir(folder)
+    with open(plain, encoding="utf-8") as file:
+        assert file.read() == "kept"
+
+
+def folder_gone(folder, seconds):
+    """A model that cannot be written at the end is an error that names it; the training's result still shows."""
+    place, summary = os.path.join(folder, "place"), os.path.join(folder, "summary.json")
+    os.mkdir(place)
+    path = os.path.join(place, "model.safetensors")
+    run = Run(job(1, 1, SOFTMAX, ["training.max_steps=400"], ["--save", path, "--summary", summary]), seconds)
+    assert run.wait_for("training starts", 30), run.text()
+    os.rmdir(place)
     code = run.finish()
-    assert code is not None and "/dev/full/model.safetensors cannot be written" in run.text(), f"exit {code}:\n{run.text()}"
-    assert "test accuracy" in run.text(), run.text()
+    assert code is not None and f"--save: {path} cannot be written" in run.text(), f"exit {code}:\n{run.text()}"
+    assert "test accuracy" in run.text() and not os.path.exists(summary), run.text()
+
+
+def worker_told_to_stop(number):
+    """Everybody ends at once, not at the deadline, and says why."""
+    def case(folder, seconds):
+        del folder
+        run = Run(job(2, 3, MLP, ["consistency.deadline_s=40"]), seconds)
+        assert run.wait_for("training starts", 30), run.text()
+        time.sleep(0.5)
+        began = time.monotonic()
+        kill(run.ranks()[3], number)
+        code = run.finish()
+        took = time.monotonic() - began
+        text = run.text()
+        assert code is not None and took < 10, f"exit {code} after {took:.0f} s:\n{text}"
+        assert text.count(f"stopped by signal {number}") >= 3, text  # itself, the servers, other workers
+    return case
+
+
+def worker_told_twice(folder, seconds):
+    """A loop that does not come to its next step (the other worker stands still) dies of the second signal."""
+    del folder
+    run = Run(job(1, 2, MLP, ["consistency.deadline_s=40"]), seconds)
+    assert run.wait_for("training starts", 30), run.text()
+    time.sleep(0.5)
+    ranks = run.ranks()
+    kill(ranks[2], signal.SIGSTOP)
+    time.sleep(0.5)
+    kill(ranks[1], signal.SIGTERM)
+    time.sleep(0.5)
+    assert 1 in run.ranks(), run.text()
+    kill(ranks[1], signal.SIGTERM)
+    time.sleep(1)
+    assert 1 not in run.ranks() or zombie(ranks[1]), run.text()
+    kill(ranks[2], signal.SIGKILL)
+    kill(run.process.pid, signal.SIGTERM)
+    assert run.finish() is not None, run.text()
+
+
+def zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 CASES = [
@@ -119,5 +185,9 @@ CASES = [
     ("rank-that-is-no-terse-program", 60, rank_that_is_no_terse_program),
     ("bad-config-before-mpi", 20, bad_config_before_mpi),
     ("terminated", 60, terminated),
-    ("full-disk", 60, full_disk),
+    ("bad-path-before-training", 60, bad_path_before_training),
+    ("folder-gone-at-the-end", 60, folder_gone),
+    ("worker-gets-SIGINT", 60, worker_told_to_stop(signal.SIGINT)),
+    ("worker-gets-SIGTERM", 60, worker_told_to_stop(signal.SIGTERM)),
+    ("worker-gets-SIGTERM-twice", 60, worker_told_twice),
 ]

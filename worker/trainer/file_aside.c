@@ -36,15 +36,18 @@ static void free_names(ts_file_aside *file) {
     file->place = file->aside = NULL;
 }
 
-/* Something that a rename would destroy. A folder is left to fail. */
-static bool is_special(const char *path) {
+/* What a rename would destroy is written to directly. Nothing there yet is a file to be. */
+static mode_t kind_of(const char *path) {
     struct stat info;
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+    return stat(path, &info) == 0 ? info.st_mode & S_IFMT : S_IFREG;
 }
 
 terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *error) {
     ts_file_aside file = {.path = path, .fd = -1};
-    terse_status status = is_special(path) ? TERSE_OK : choose_names(&file);
+    const mode_t kind = kind_of(path);
+    errno = EISDIR;
+    if (kind == S_IFDIR) return failed(&file, error);
+    terse_status status = kind == S_IFREG ? choose_names(&file) : TERSE_OK;
     if (status == TERSE_OK) {
         int flags = O_WRONLY | O_CLOEXEC | (file.aside ? O_CREAT | O_TRUNC : 0);
         file.fd = open(file.aside ? file.aside : path, flags, 0666);
@@ -68,6 +71,20 @@ terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t 
         len -= (size_t)wrote;
     }
     return TERSE_OK;
+}
+
+terse_status ts_file_aside_probe(const char *path, ts_error *error) {
+    ts_file_aside file = {.path = path, .fd = -1};
+    const mode_t kind = kind_of(path);
+    /* Opening a pipe would wait for its reader. */
+    if (kind == S_IFIFO || kind == S_IFSOCK) return access(path, W_OK) == 0 ? TERSE_OK : failed(&file, error);
+    TS_TRY(ts_file_aside_open(path, &file, error));
+    terse_status status = TERSE_OK;
+    if (kind == S_IFCHR && write(file.fd, "", 0) != 0) status = failed(&file, error); /* as /dev/full */
+    if (file.aside) unlink(file.aside);
+    close(file.fd);
+    free_names(&file);
+    return status;
 }
 
 /* The new name must survive a crash too. A file system that cannot sync a folder is no reason to fail. */

@@ -20,6 +20,11 @@ typedef struct {
 
 /* path: [borrow until finished]. Returns: TERSE_OK, EIO (error names file and reason), ENOMEM. */
 terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *error) TERSE_NODISCARD;
+/*
+ * Whether ts_file_aside_open would succeed now, so that hours of work do not end at a mistyped path. Leaves nothing
+ * behind. Returns: TERSE_OK, EIO (error names file and reason), ENOMEM.
+ */
+terse_status ts_file_aside_probe(const char *path, ts_error *error) TERSE_NODISCARD;
 /* All of the bytes. Returns: TERSE_OK, EIO. */
 terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t len, ts_error *error) TERSE_NODISCARD;
 /*

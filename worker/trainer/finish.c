@@ -6,6 +6,7 @@
 
 #include "common/base/mem.h"
 #include "worker/models/model_registry.h"
+#include "worker/trainer/file_aside.h"
 #include "worker/trainer/safetensors.h"
 #include "worker/trainer/summary.h"
 
@@ -82,6 +83,23 @@ static terse_status gather(ts_training *run, exact *parameters, ts_summary *summ
     return TERSE_OK;
 }
 
+terse_status ts_training_check_files(ts_training *run) {
+    if (run->worker != 0) return TERSE_OK;
+    const struct {
+        const char *option, *path;
+    } files[] = {{"--save", run->options->save}, {"--summary", run->options->summary}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        ts_error error = {.text = "out of memory"};
+        if (!files[i].path) continue;
+        terse_status status = ts_file_aside_probe(files[i].path, &error);
+        if (status == TERSE_OK) continue;
+        snprintf(run->reason.text, sizeof run->reason.text, "%s: %.400s", files[i].option, error.text);
+        fprintf(stderr, "terse-worker %u: %s\n", run->worker, run->reason.text);
+        return status == TERSE_EIO ? TERSE_ECONFIG : status;
+    }
+    return TERSE_OK;
+}
+
 terse_status ts_training_finish(ts_training *run) {
     TS_TRY(ts_training_check(run, terse_done(run->client)));
     /* Everybody is done after this: the servers' figures are final. */
@@ -91,14 +109,18 @@ terse_status ts_training_finish(ts_training *run) {
     exact parameters = {0};
     ts_summary summary;
     ts_error error = {.text = "out of memory"};
-    terse_status status = gather(run, &parameters, &summary), wrote = TERSE_OK;
+    terse_status status = gather(run, &parameters, &summary);
     if (status == TERSE_OK) {
+        const char *option = "--save";
         ts_summary_print(&summary, options->config->error_feedback.warmup.steps > 0, stdout);
         if (options->save) status = save(run, &parameters, &error);
-        if (status != TERSE_OK) fprintf(stderr, "terse-worker %u: --save: %s\n", run->worker, error.text);
-        if (options->summary) wrote = ts_summary_write(&summary, options->summary, &error);
-        if (wrote != TERSE_OK) fprintf(stderr, "terse-worker %u: --summary: %s\n", run->worker, error.text);
+        /* Last, and only after success: a new summary tells programs that all went well. */
+        if (status == TERSE_OK && options->summary) {
+            option = "--summary";
+            status = ts_summary_write(&summary, options->summary, &error);
+        }
+        if (status != TERSE_OK) fprintf(stderr, "terse-worker %u: %s: %s\n", run->worker, option, error.text);
     }
     exact_free(&parameters);
-    return status != TERSE_OK ? status : wrote;
+    return status;
 }

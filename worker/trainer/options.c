@@ -81,6 +81,8 @@ terse_status ts_worker_options_read(int argc, char **argv, ts_worker_options *ou
             status = ts_error_set(error, TERSE_EINVAL, "\"%s\" is not an option of terse-worker; see --help", words[1]);
         else if (!options.shared.config)
             status = ts_error_set(error, TERSE_EINVAL, "no config file given; see --help");
+        else if (options.save && options.summary && strcmp(options.save, options.summary) == 0)
+            status = ts_error_set(error, TERSE_EINVAL, "--save and --summary name the same file: %s", options.save);
     }
 out:
     ts_mem_free(words);
@@ -116,5 +118,6 @@ void ts_worker_options_help(const char *program, FILE *to) {
             program);
     ts_model_print_list(to);
     fprintf(to,
-            "\nExit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
+            "\nThe first SIGINT or SIGTERM ends the whole job at the worker's next step, the second one this process.\n"
+            "Exit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
 }

@@ -11,6 +11,7 @@
 #include "worker/terse.h"
 #include "worker/trainer/finish.h"
 #include "worker/trainer/progress.h"
+#include "worker/trainer/stop_signal.h"
 #include "worker/trainer/training.h"
 
 /* How many reports an endless model gets over a run, instead of one an epoch. */
@@ -113,10 +114,21 @@ static terse_status one_step(ts_training *run, double *loss) {
     return ts_training_check(run, terse_step(run->client, run->gradients));
 }
 
+/* Told to the others at once: a worker that just dies is missed by the deadline only. */
+static terse_status check_signal(ts_training *run) {
+    int number = ts_stop_signal();
+    if (number == 0) return TERSE_OK;
+    char what[128];
+    snprintf(what, sizeof what, "stopped by signal %d (%s) at step %llu", number, strsignal(number),
+             (unsigned long long)run->step);
+    return say(run, TERSE_ESHUTDOWN, what);
+}
+
 static terse_status loop(ts_training *run, ts_progress *progress) {
     double loss_sum = 0, loss;
     uint64_t loss_steps = 0;
     for (run->step = 0; run->step < run->total_steps;) {
+        TS_TRY(check_signal(run));
         TS_TRY(one_step(run, &loss));
         run->step++;
         loss_sum += loss;
@@ -136,6 +148,7 @@ static terse_status loop(ts_training *run, ts_progress *progress) {
 static terse_status run_steps(ts_training *run) {
     const ts_config *config = run->options->config;
     ts_progress progress = {0};
+    TS_TRY(ts_training_check_files(run));
     TS_TRY(make_model(run));
     TS_TRY(plan_steps(run));
     TS_TRY(declare(run));
@@ -151,7 +164,9 @@ static terse_status run_steps(ts_training *run) {
                                        .samples_per_step = (uint64_t)run->workers * config->training.batch};
         ts_progress_start(&progress, &plan, ts_terminal_look(STDOUT_FILENO), stdout, run->began_us);
     }
+    ts_stop_signal_catch();
     terse_status status = loop(run, &progress);
+    ts_stop_signal_release();
     ts_progress_clear(&progress);
     return status;
 }
