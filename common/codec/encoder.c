@@ -14,12 +14,11 @@
 #include "common/base/bytes.h"
 #include "common/base/mem.h"
 #include "common/base/random.h"
+#include "common/codec/encoder_dense.h"
 #include "common/codec/encoder_transform.h"
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
-#define CHUNK_ELEMS 1024u           /* of quantisers without blocks: a half of the first-level cache, with the gradient */
-#define ASK_ELEMS 2048u             /* so short chunks are too short for the hardware to see what comes next */
 #define PURPOSE_VALUES 0x76616C75u  /* "valu" */
 
 struct ts_encoder {
@@ -81,26 +80,6 @@ static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candida
         TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_STAGED_SWAP, swap + TS_VARINT_MAX_BYTES), TERSE_ENOMEM);
     }
     return TERSE_OK;
-}
-
-static float scaled_input(const ts_sweep *s, size_t i) {
-    float g = s->gradient[i] * s->scale;
-    return s->params ? g + s->weight_decay * s->params[i] : g;
-}
-
-/* Counts what is not finite before anything is taken in: one pass over the input. */
-static void look_ahead(const ts_kernels *kernels, ts_sweep *s, size_t n) {
-    const float *x = s->gradient ? s->gradient : s->residual;
-    bool may_overflow = s->gradient && (s->params || !(s->scale >= -1.0f && s->scale <= 1.0f));
-    if (!may_overflow) {
-        s->bad_count = kernels->nonfinite(x, n, &s->bad_first);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        float g = scaled_input(s, i);
-        if ((ts_float_bits(g) & TS_ABS_MASK) < TS_INF_BITS) continue;
-        if (s->bad_count++ == 0) s->bad_first = i;
-    }
 }
 
 /* Without a selector: is the input fit, and what is left for the slices to do. */
@@ -189,14 +168,14 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
     if (spec->n > 0) {
         bool low_rank = e->transform.view.stage != NULL, dense = !spec->pipeline->select && !low_rank;
         bool skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
-        bool as_it_goes = dense && input->gradient && !e->transform.sent; /* write_dense finds out by itself */
-        if (skip || (dense && !as_it_goes)) look_ahead(kernels, &e->sweep, spec->n);
+        bool as_it_goes = dense && input->gradient && !e->transform.sent; /* ts_dense_write finds out by itself */
+        if (skip || (dense && !as_it_goes)) ts_look_ahead(kernels, &e->sweep, spec->n);
         if (skip && e->sweep.bad_count > 0) {
             left_out = e->sweep.bad_count;
             left_out_first = e->sweep.bad_first;
             e->sweep.gradient = NULL;
             e->sweep.bad_count = 0;
-            if (dense) look_ahead(kernels, &e->sweep, spec->n);
+            if (dense) ts_look_ahead(kernels, &e->sweep, spec->n);
         }
         if (low_rank) {
             ts_encoder_transform_analyse(&e->transform, scratch, &e->sweep, e->key);
@@ -244,80 +223,6 @@ size_t ts_encoder_bound(const ts_encoder *e, const ts_scratch *scratch, uint32_t
     ts_packet_slice s = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), slice, e->input.step);
     size_t low, k = e->spec.pipeline->select ? slice_range(e, scratch, slice, &low) : s.n;
     return ts_packet_bound(&s, k);
-}
-
-/* What is taken in next is asked for from memory while a chunk is encoded. */
-static void ask(const ts_sweep *s, size_t first, size_t end) {
-    for (size_t i = first; i < end; i += TS_CACHE_LINE / sizeof(float)) {
-        __builtin_prefetch(s->residual + i, 1);
-        if (s->gradient) __builtin_prefetch(s->gradient + i);
-        if (s->velocity) __builtin_prefetch(s->velocity + i, 1);
-    }
-}
-
-/* How many values of a dense slice are taken in and written together. */
-static size_t chunk_elems(const ts_block_format *format, size_t left) {
-    size_t n = ts_block_elems(format, left);
-    bool any_cut = format->stage->scales == 0 && format->stage->block_elems == 0;
-    return any_cut && n > CHUNK_ELEMS ? CHUNK_ELEMS : n;
-}
-
-/* Gives back what the chunks in `out` said, the slice's first `done` elements. */
-static void take_back_chunks(const ts_packet_slice *slice, const uint8_t *out, float *residual, size_t done) {
-    ts_block_format format = slice->format;
-    size_t base = format.block.first;
-    for (size_t at = 0; at < done;) {
-        size_t n = chunk_elems(&format, slice->n - at);
-        format.block.first = base + at;
-        ts_block_add(&format, out, n, residual + at);
-        out += ts_block_bytes(&format, n);
-        at += n;
-    }
-}
-
-/* The slice is refused after `done` elements, with n more in already: all finite ones are taken in, the others counted. */
-static void refuse_dense(ts_encoder *e, const ts_packet_slice *slice, const uint8_t *out, size_t done, size_t n) {
-    const ts_kernels *kernels = slice->format.block.kernels;
-    take_back_chunks(slice, out, e->input.residual + slice->first, done);
-    (void)kernels->sweep(&e->sweep, slice->first + done + n, slice->first + slice->n);
-    ts_sweep probe = e->sweep;
-    probe.bad_count = 0;
-    look_ahead(kernels, &probe, e->spec.n);
-    e->report.nonfinite_count = probe.bad_count;
-    e->report.nonfinite_first = probe.bad_first;
-}
-
-/* One pass over the slice's memory, block by block. */
-static terse_status write_dense(ts_encoder *e, const ts_packet_slice *slice, uint8_t *out, size_t *len) {
-    ts_block_format format = slice->format;
-    const ts_kernels *kernels = format.block.kernels;
-    size_t written = 0, base = format.block.first, bad = e->sweep.bad_count;
-    for (size_t at = 0; at < slice->n;) {
-        size_t left = slice->n - at, n = chunk_elems(&format, left), first = slice->first + at;
-        float max_abs = e->max_abs;
-        double sums[2];
-        if (format.stage->sums) {
-            max_abs = ts_bits_float(kernels->sweep_sums(&e->sweep, first, first + n, sums));
-            format.block.sums = sums;
-        } else if (!format.whole_tensor && (e->sweep.gradient || format.stage->scales > 0 || format.stage->most > 0)) {
-            max_abs = ts_bits_float(kernels->sweep(&e->sweep, first, first + n));
-        }
-        if (e->sweep.bad_count > bad && e->sweep.policy != TS_NONFINITE_ZERO) {
-            refuse_dense(e, slice, out, at, n);
-            return TERSE_ENONFINITE;
-        }
-        if (n <= ASK_ELEMS) ask(&e->sweep, first + n, first + (left < 2 * n ? left : 2 * n));
-        format.block.first = base + at;
-        written += ts_block_write(&format, e->input.residual + first, n, max_abs, out + written);
-        at += n;
-    }
-    if (e->sweep.bad_count > bad) {
-        if (e->report.nonfinite_count == 0 || e->sweep.bad_first < e->report.nonfinite_first)
-            e->report.nonfinite_first = e->sweep.bad_first;
-        e->report.nonfinite_count += e->sweep.bad_count - bad;
-    }
-    *len = written;
-    return TERSE_OK;
 }
 
 /* Elements that far ahead are asked for while one is written; random places of a large array. */
@@ -375,7 +280,7 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     } else if (s.view.stage) {
         written = ts_encoder_transform_write(&e->transform, scratch, &s, e->input.residual, inner);
     } else {
-        TS_TRY(write_dense(e, &s, inner, &written));
+        TS_TRY(ts_dense_write(&s, &e->sweep, e->spec.n, e->max_abs, &e->report, inner, &written));
     }
     if (wrapped) return ts_packet_wrap(&s, scratch, inner, written, out, capacity, len);
     *len = written;
