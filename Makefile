@@ -132,14 +132,23 @@ MPI_ENV := $(if $(filter 0,$(shell id -u)),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_R
 CONFIG  := configs/fashion-mnist.yaml
 SERVERS := 2
 WORKERS := 4
-# Overrides for both sides, as SET="training.epochs=2 training.seed=3", and more words for the workers.
+# Overrides for both sides, as SET="training.epochs=2 push.default=topk:0.01 | int8": a word without = belongs to the
+# value before it. ARGS: more words for the workers.
 SET     :=
-ARGS    := --summary $(BUILD)/summary.json
-SETS     = $(foreach s,$(SET),--set '$(s)')
+ARGS    :=
+empty   :=
+SETS     = $(if $(SET),--set '$(subst @NEXT@,,$(subst $(empty) @NEXT@,' --set ',$(strip $(foreach s,$(SET),$(if $(findstring =,$(s)),@NEXT@)$(s)))))')
+SUMMARY_ARG = $(filter --summary=%,$(subst --summary ,--summary=,$(strip $(ARGS))))
+SUMMARY  = $(patsubst --summary=%,%,$(lastword --summary=$(BUILD)/summary.json $(SUMMARY_ARG)))
 
+# mpirun ends with 0 whatever happened when recovery is on. The summary is what a run writes last, and only on success.
 run: deps ## the main job: Fashion-MNIST, 2 servers, 4 workers, compressed both ways
 	@$(MAKE) --no-print-directory -s all
-	$(MPI_ENV) mpirun --tune configs/openmpi.conf -n $(SERVERS) $(BUILD)/terse-server $(CONFIG) $(SETS) : -n $(WORKERS) $(BUILD)/terse-worker $(CONFIG) $(SETS) $(ARGS)
+	@$(BUILD)/terse check $(CONFIG) $(SETS) > /dev/null
+	@touch $(BUILD)/run.started
+	$(MPI_ENV) mpirun --tune configs/openmpi.conf -n $(SERVERS) $(BUILD)/terse-server $(CONFIG) $(SETS) : -n $(WORKERS) $(BUILD)/terse-worker $(CONFIG) $(SETS) $(if $(SUMMARY_ARG),,--summary $(SUMMARY)) $(ARGS)
+	@[ -e $(SUMMARY) ] && [ ! -f $(SUMMARY) ] || [ $(SUMMARY) -nt $(BUILD)/run.started ] || \
+	  { echo "make run: it failed, no new $(SUMMARY) was written; the messages above say why" >&2; exit 1; }
 
 test: deps ## all tests: layers, unit, fuzz corpus, system over mpirun (minutes)
 	@$(MAKE) --no-print-directory -s test-built
@@ -184,6 +193,7 @@ install: all ## programs, library, headers and terse.pc into PREFIX (default /us
 	install -m 644 common/base/terse_status.h worker/terse_model.h $(DESTDIR)$(PREFIX)/include/terse
 	sed 's|"common/base/terse_status.h"|"terse_status.h"|' worker/terse.h > $(DESTDIR)$(PREFIX)/include/terse/terse.h
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@PRIVATE_LIBS@|$(LDLIBS)|' worker/terse.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/terse.pc
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig # so that the library is found
 
 -include $(wildcard tests/*/*.mk)
 
@@ -191,7 +201,7 @@ clean: ## remove what was built
 	rm -rf build build-*
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}' | sed 's/make   /make /'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile $(sort $(wildcard tests/*/*.mk)) | awk -F'|' '{printf "  make %-16s %s\n", $$1, $$2}' | sed 's/make   /make /'
 
 .PHONY: all unit-one clean help run test test-built test-long unit deps install
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

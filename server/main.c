@@ -12,7 +12,8 @@
 #define FLUSH_US 1000000u /* so long the last messages may take to go out; the queue of a dead peer never empties */
 
 static const char usage[] =
-    "usage: mpirun -n SERVERS terse-server CONFIG [--set KEY=VALUE]... : -n WORKERS terse-worker CONFIG\n"
+    "usage: mpirun --tune configs/openmpi.conf -n SERVERS terse-server CONFIG [--set KEY=VALUE]... \\\n"
+    "         : -n WORKERS terse-worker CONFIG [--set KEY=VALUE]...\n"
     "\n"
     "The parameter server: holds a share of the parameters, sums what the workers push, and\n"
     "ends with 0 when all workers are done.\n"
@@ -78,7 +79,7 @@ static int serve(const ts_config *config) {
                "configs/openmpi.conf");
     if (transport->workers == 0) {
         ts_log(TS_LOG_ERROR, "main", "there is no worker in this job", "launch=\"%s\"",
-               "mpirun -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG");
+               "mpirun --tune configs/openmpi.conf -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG");
         ts_mpi_transport_finish(transport, FLUSH_US, true, TS_EXIT_PEER);
         return TS_EXIT_PEER;
     }

@@ -99,6 +99,23 @@ def readme_trainer(folder, seconds):
     assert float(run.text().split("final loss")[1].split()[0]) < 1e-3, run.text()
 
 
+def plugin_installed(folder, seconds):
+    """The build line in the plug-in example's own comment, against an installed Terse below a DESTDIR."""
+    with open("worker/examples/plugin_linear.c", encoding="utf-8") as file:
+        source = file.read()
+    line = next(words.strip(" *\n") for words in source.splitlines() if words.strip(" *").startswith("cc "))
+    with open(os.path.join(folder, "plugin_linear.c"), "w", encoding="utf-8") as file:
+        file.write(source)
+    root = os.path.join(folder, "root")
+    subprocess.run(["make", "-s", "install", f"DESTDIR={root}", "PREFIX=/usr", f"BUILD={BUILD}"], check=True,
+                   capture_output=True)
+    env = dict(environment(), PKG_CONFIG_PATH=f"{root}/usr/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=root)
+    subprocess.run(line, shell=True, check=True, cwd=folder, env=env)
+    got = train(folder, seconds, 1, 2, "configs/linear.yaml", ["training.max_steps=50"],
+                ["--plugin", os.path.join(folder, "plugin_linear.so")])
+    assert got["steps"] == 50, got
+
+
 def plugin(folder, seconds):
     got = train(folder, seconds, 1, 2, "configs/linear.yaml", ["training.max_steps=300"],
                 ["--plugin", f"{BUILD}/examples/plugin_linear.so"])
@@ -122,6 +139,7 @@ CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
     ("quadratic-known-answer", 60, quadratic),
     ("readme-trainer", 60, readme_trainer),
     ("plugin", 60, plugin),
+    ("plugin-against-an-installed-terse", 60, plugin_installed),
     ("cnn-learns", 90, cnn_learns),
     ("bench-resnet50-runs", 120, bench_model_runs),
 ]

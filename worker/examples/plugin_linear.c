@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model as a plug-in: linear regression y = w·x + b on data made up on the
- * spot, a fresh batch every step. Nothing but terse_model.h is needed:
+ * spot, a fresh batch every step. Nothing but terse_model.h is needed; after `make install`:
  *
- *     cc -O2 -shared -fPIC -o plugin_linear.so plugin_linear.c -lm
+ *     cc -O2 -shared -fPIC $(pkg-config --cflags terse) -o plugin_linear.so plugin_linear.c -lm
  *     mpirun ... terse-worker configs/linear.yaml --plugin ./plugin_linear.so
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#ifdef TERSE_INSTALLED
 #include <terse_model.h>
-#else
-#include "worker/terse_model.h"
-#endif
 
 #define FEATURES 16
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A check with a known answer: one worker minimises f(w) = 1/2 |w - w*|^2 from w = 0 in 60 steps, by pushing
- * w - w*, one tensor at a time and asynchronously.
+ * w - w*, one tensor at a time and asynchronously. w* lies in tests/vectors; from the repository's root, after make:
  *
- *   mpirun -n 1 terse-server configs/quadratic.yaml : -n 1 quadratic configs/quadratic.yaml quadratic-optimum.f32
+ *   mpirun --tune configs/openmpi.conf -n 1 build/terse-server configs/quadratic.yaml \
+ *     : -n 1 build/examples/quadratic configs/quadratic.yaml tests/vectors/quadratic-optimum.f32
  *
  * Prints "distance |w - w*| payload BYTES", BYTES being those of the pushed packets. With lr 0.1 and plain SGD:
  * 0.05563 dense, 0.01192 with topk:0.1 | fp32 and error feedback.
@@ -12,8 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "worker/terse.h"
+#include <terse.h>
 
 #define N 1000
 #define STEPS 60
