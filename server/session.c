@@ -126,9 +126,12 @@ static terse_status adopt(ts_job *job, uint32_t worker, ts_contract *contract, t
 static terse_status compare(const ts_job *job, uint32_t worker, const ts_contract *contract, ts_error *reason) {
     ts_error difference;
     if (memcmp(contract->digest, job->contract->digest, TS_DIGEST_BYTES) == 0) return TERSE_OK;
-    if (!ts_contract_difference(job->contract, contract, &difference))
+    char first[24], other[24]; /* the full names, with rank and host, stand in front */
+    snprintf(first, sizeof first, "worker %u", job->contract_worker);
+    snprintf(other, sizeof other, "worker %u", worker);
+    if (!ts_contract_difference(job->contract, first, contract, other, &difference))
         ts_error_set(&difference, TERSE_OK, "the digests differ");
-    return ts_error_set(reason, TERSE_EMISMATCH, "%s (there) does not agree with %s (here): %s",
+    return ts_error_set(reason, TERSE_EMISMATCH, "%s does not agree with %s: %s",
                         ts_job_worker_name(job, worker), ts_job_worker_name(job, job->contract_worker),
                         difference.text);
 }

@@ -84,8 +84,12 @@ terse_status ts_contract_pack(const ts_contract *contract, uint8_t **bytes, size
 /* From outside: checks everything, seals. Returns TERSE_ECORRUPT, TERSE_ELIMIT, TERSE_ENOMEM, with a sentence. */
 terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t servers, ts_contract **out, ts_error *error)
     TERSE_NODISCARD;
-/* The first difference in words: "tensor fc1.weight: shape 512x784 here, 512x780 there". Returns whether they differ. */
-bool ts_contract_difference(const ts_contract *here, const ts_contract *there, ts_error *difference);
+/*
+ * The first difference in words, with the names of who declared which: "tensor fc1.weight: shape 512x784 at worker 0,
+ * 512x780 at worker 2". Returns whether they differ.
+ */
+bool ts_contract_difference(const ts_contract *here, const char *here_name, const ts_contract *there,
+                            const char *there_name, ts_error *difference);
 
 /* Elements of a slice of this tensor: all of them when a transform, or the job, takes whole tensors, and so it gets one
  * owner. */

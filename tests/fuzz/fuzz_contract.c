@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len) {
     }
     if (ts_contract_pack(contract, &bytes, &packed) == TERSE_OK) {
         FUZZ_CHECK(ts_contract_unpack(bytes, packed, SERVERS, &again, &error) == TERSE_OK);
-        FUZZ_CHECK(!ts_contract_difference(contract, again, &error));
+        FUZZ_CHECK(!ts_contract_difference(contract, "here", again, "there", &error));
     }
     ts_mem_free(bytes);
     ts_contract_destroy(again);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures over mpirun: whoever dies, stops or does not fit is named, and the job ends in time."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -48,6 +49,9 @@ def other_model(folder, seconds):
     text = run.text()
     assert code is not None and "worker 0" in text and "worker 1" in text and "tensor" in text, f"exit {code}:\n{text}"
     assert "test accuracy" not in text, text
+    # whoever came first is named first
+    assert re.search(r"named \S+ at worker [01], \S+ at worker [01]|shape \S+ at worker [01], \S+ at worker [01]", text), text
+    assert "(here)" not in text, text
 
 
 def no_server(folder, seconds):

@@ -154,7 +154,7 @@ START_TEST(a_contract_survives_the_wire) {
     terse_status status = ts_contract_unpack(bytes, len, 2, &back, &error);
     ck_assert_msg(status == TERSE_OK, "%s", error.text);
     ck_assert_mem_eq(c->digest, back->digest, TS_DIGEST_BYTES);
-    ck_assert(!ts_contract_difference(c, back, &error));
+    ck_assert(!ts_contract_difference(c, "here", back, "there", &error));
     ck_assert_uint_eq(back->slice_count, c->slice_count);
     for (uint32_t i = 0; i < c->slice_count; i++) {
         ck_assert_uint_eq(c->slices[i].server, back->slices[i].server);
@@ -260,23 +260,23 @@ START_TEST(differences_are_told_in_words) {
     ts_contract *here = sample(), *there = empty(1000);
     ts_error text;
     add(there, "fc1.weight", 512, 70, "topk:0.01 | int8");
-    ck_assert(ts_contract_difference(here, there, &text));
-    ck_assert_str_eq(text.text, "tensor fc1.weight: shape 512x78 here, 512x70 there");
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
+    ck_assert_str_eq(text.text, "tensor fc1.weight: shape 512x78 at worker 0, 512x70 at worker 2");
     ts_contract_destroy(there);
 
     there = empty(1000);
     add(there, "fc1.weight", 512, 78, "topk:0.02 | int8");
-    ck_assert(ts_contract_difference(here, there, &text));
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
     ck_assert_ptr_nonnull(strstr(text.text, "tensor fc1.weight: push pipeline \"topk:0.01 | int8"));
     ts_contract_destroy(there);
 
     there = empty(1000);
     add(there, "fc1.weight", 512, 78, "topk:0.01 | int8");
-    ck_assert(ts_contract_difference(here, there, &text));
-    ck_assert_str_eq(text.text, "tensor fc1.bias: only here (4 tensors here, 1 there)");
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
+    ck_assert_str_eq(text.text, "tensor fc1.bias: only at worker 0 (4 tensors at worker 0, 1 at worker 2)");
     add(there, "fc2.weight", 10, 100, "topk:0.1 | int8");
-    ck_assert(ts_contract_difference(here, there, &text));
-    ck_assert_str_eq(text.text, "tensor 1: named fc1.bias here, fc2.weight there");
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
+    ck_assert_str_eq(text.text, "tensor 1: named fc1.bias at worker 0, fc2.weight at worker 2");
     ts_contract_destroy(there);
     ts_contract_destroy(here);
 
@@ -284,14 +284,14 @@ START_TEST(differences_are_told_in_words) {
                                          .feedback = "enabled=true", .total_steps = 100};
     here = empty(1000);
     ck_assert_ok(ts_contract_create(&options, &there));
-    ck_assert(ts_contract_difference(here, there, &text));
-    ck_assert_str_eq(text.text, "optimizer: lr=0.05 here, lr=0.1 there");
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
+    ck_assert_str_eq(text.text, "optimizer: lr=0.05 at worker 0, lr=0.1 at worker 2");
     ts_contract_destroy(there);
     there = empty(1000);
-    ck_assert(!ts_contract_difference(here, there, &text));
+    ck_assert(!ts_contract_difference(here, "worker 0", there, "worker 2", &text));
     there->total_steps = 99;
-    ck_assert(ts_contract_difference(here, there, &text));
-    ck_assert_str_eq(text.text, "total steps: 100 here, 99 there");
+    ck_assert(ts_contract_difference(here, "worker 0", there, "worker 2", &text));
+    ck_assert_str_eq(text.text, "total steps: 100 at worker 0, 99 at worker 2");
     ts_contract_destroy(there);
     ts_contract_destroy(here);
 }
