@@ -111,6 +111,16 @@ static terse_status check_against_config(const ts_job *job, uint32_t worker, con
     return TERSE_OK;
 }
 
+static ts_config_tensor tensor_of(const void *list, size_t i) {
+    const ts_tensor *tensor = &((const ts_contract *)list)->tensors[i];
+    return (ts_config_tensor){tensor->name, tensor->shape, tensor->ndim};
+}
+
+static void say_unused(void *context, const char *text) {
+    (void)context;
+    ts_log(TS_LOG_WARN, "session", "a rule of the config is not used", "rule=\"%s\"", text);
+}
+
 /* The first contract becomes the job's. Takes it over on success. */
 static terse_status adopt(ts_job *job, uint32_t worker, ts_contract *contract, ts_error *reason) {
     TS_TRY(check_against_config(job, worker, contract, reason));
@@ -119,6 +129,8 @@ static terse_status adopt(ts_job *job, uint32_t worker, ts_contract *contract, t
         return ts_error_set(reason, status, "server %u cannot make the slices of %u tensors that %s declares: %s",
                             job->server->index, contract->tensor_count, ts_job_worker_name(job, worker),
                             terse_strerror(status));
+    if (job->server->index == 0)
+        ts_config_unused_rules(job->server->config, tensor_of, contract, contract->tensor_count, say_unused, NULL);
     return TERSE_OK;
 }
 

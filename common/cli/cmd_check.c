@@ -91,6 +91,16 @@ static void print_summary(const ts_config *config) {
     print_policy(config, "pull", &config->pull, false);
 }
 
+static ts_config_tensor shape_at(const void *list, size_t i) {
+    const ts_shape *shape = &((const ts_shapes *)list)->tensors[i];
+    return (ts_config_tensor){shape->name, shape->shape, shape->ndim};
+}
+
+static void say_note(void *context, const char *text) {
+    (void)context;
+    printf("note: %s\n", text);
+}
+
 /* The model's tensors are only known to the worker, but a synthetic model's list is in the config. */
 static void print_shapes(const ts_config *config) {
     ts_shapes shapes;
@@ -106,12 +116,8 @@ static void print_shapes(const ts_config *config) {
     }
     printf("  %u tensors, %llu parameters, %llu slices; momentum at the workers for %u tensors\n", shapes.count,
            (unsigned long long)shapes.parameters, (unsigned long long)slices, at_worker);
+    ts_config_unused_rules(config, shape_at, &shapes, shapes.count, say_note, NULL);
     ts_shapes_clear(&shapes);
-}
-
-static void say_note(void *context, const char *text) {
-    (void)context;
-    printf("note: %s\n", text);
 }
 
 static int usage_error(const char *what) {

@@ -151,6 +151,20 @@ void ts_config_notes(const ts_config *config, void (*say)(void *context, const c
 const ts_pipeline *ts_config_pipeline(const ts_config_policy *policy, const char *tensor, const int64_t *shape,
                                       unsigned ndim);
 
+/* One of a model's tensors, as rules see it. */
+typedef struct {
+    const char *name;     /* [borrow] */
+    const int64_t *shape; /* [borrow] ndim extents */
+    unsigned ndim;
+} ts_config_tensor;
+
+/*
+ * Calls say(context, text) for each rule that is the rule of none of a model's tensors: mistyped, or behind one that
+ * takes them all. tensor(list, i) gives the i-th of `count`.
+ */
+void ts_config_unused_rules(const ts_config *config, ts_config_tensor (*tensor)(const void *list, size_t i),
+                            const void *list, size_t count, void (*say)(void *context, const char *text), void *context);
+
 /* Whether momentum and weight decay of this tensor are the worker's: error feedback and momentum correction are on, the
  * optimizer is sgd and its push pipeline is sparse. */
 bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);

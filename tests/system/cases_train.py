@@ -122,6 +122,19 @@ def plugin(folder, seconds):
     assert got["steps"] == 300 and got["train_loss"] < 0.01, got
 
 
+def what_has_no_effect_is_told(folder, seconds):
+    """A rule that no tensor falls under, and a batch that is larger than a worker's data, each once."""
+    def told(sets):
+        run = Run(job(2, 2, SOFTMAX, ["training.max_steps=2"] + sets), seconds)
+        assert run.finish() == 0, run.text()
+        return run.text()
+    quiet = told([])
+    assert "is not used" not in quiet and "share of the data" not in quiet, quiet
+    text = told(["push.rules=[{match: nothing.*, pipeline: int8}]", "training.batch=40000"])
+    assert text.count("push.rules[0] (match nothing.*, pipeline int8) is the rule of none of the 2 tensors") == 1, text
+    assert text.count("batch=40000 share=30000 samples=60000 workers=2") == 1, text
+
+
 def cnn_learns(folder, seconds):
     got = train(folder, seconds, 2, 2, "configs/cnn.yaml", ["training.max_steps=60"])
     assert got["test_accuracy"] > 0.6, got
@@ -140,6 +153,7 @@ CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
     ("readme-trainer", 60, readme_trainer),
     ("plugin", 60, plugin),
     ("plugin-against-an-installed-terse", 60, plugin_installed),
+    ("what-has-no-effect-is-told", 60, what_has_no_effect_is_told),
     ("cnn-learns", 90, cnn_learns),
     ("bench-resnet50-runs", 120, bench_model_runs),
 ]

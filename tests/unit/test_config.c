@@ -251,6 +251,31 @@ START_TEST(the_first_rule_that_matches_counts) {
 }
 END_TEST
 
+static ts_config_tensor one_of_two(const void *list, size_t i) {
+    return (ts_config_tensor){((const char *const *)list)[i], NULL, 0};
+}
+
+static void remember(void *context, const char *text) {
+    strcat(context, text);
+    strcat(context, "\n");
+}
+
+START_TEST(rules_of_no_tensor_are_told) {
+    ts_config *c = must_load("push:\n  rules:\n"
+                             "    - {match: \"fc.*\", pipeline: int8}\n"
+                             "    - {match: \"*.bias\", pipeline: fp16}\n"
+                             "    - {match: \"fc.bias\", pipeline: int8}\n"
+                             "pull:\n  rules:\n    - {min_elems: 100, pipeline: fp16}\n",
+                             NULL, 0);
+    const char *const names[] = {"fc.bias", "conv.bias"};
+    char said[1024] = "";
+    ts_config_unused_rules(c, one_of_two, names, 2, remember, said);
+    ck_assert_str_eq(said, "push.rules[2] (match fc.bias, pipeline int8) is the rule of none of the 2 tensors\n"
+                           "pull.rules[0] (no match, pipeline fp16) is the rule of none of the 2 tensors\n");
+    ts_config_free(c);
+}
+END_TEST
+
 START_TEST(momentum_is_the_workers_only_for_sparse_pushes_with_sgd) {
     const char *const off[] = {"error_feedback.enabled=false"};
     const char *text = "push: {default: topk:0.001, rules: [{match: b, pipeline: int8}]}\n"
@@ -479,6 +504,7 @@ TCase *test_config(void) {
     tcase_add_test(t, shapes_are_read_with_comments_scalars_and_extents);
     tcase_add_test(t, faults_of_shapes_are_named_by_line);
     tcase_add_test(t, the_first_rule_that_matches_counts);
+    tcase_add_test(t, rules_of_no_tensor_are_told);
     tcase_add_test(t, momentum_is_the_workers_only_for_sparse_pushes_with_sgd);
     tcase_add_test(t, learning_rates_follow_their_schedules);
     tcase_add_test(t, warm_up_goes_down_to_the_pipelines_own_ratio);

@@ -4,6 +4,7 @@
 #include <cblas.h>
 #include <stdio.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "worker/data/fashion_mnist.h"
 #include "worker/data/split.h"
@@ -19,6 +20,14 @@ typedef struct {
     uint8_t *labels; /* of the batch */
 } ts_classifier;
 
+/* Then a step holds all there is: the batch is less than the config says, and an epoch is one step. */
+static void warn_of_large_batch(const terse_model_context *context, size_t samples) {
+    size_t share = samples / context->workers;
+    if (context->worker != 0 || context->batch <= share) return;
+    ts_log(TS_LOG_WARN, "model", "training.batch is larger than a worker's share of the data",
+           "batch=%u share=%zu samples=%zu workers=%u", context->batch, share, samples, context->workers);
+}
+
 void *ts_classifier_create(const terse_model_context *context, const ts_layer_spec *specs, unsigned count,
                            char *message, size_t message_bytes) {
     ts_error error = {.text = "out of memory"};
@@ -33,6 +42,7 @@ void *ts_classifier_create(const terse_model_context *context, const ts_layer_sp
     status = ts_split_init(&model->split, context->seed, model->data.train.count, context->worker, context->workers,
                            context->batch);
     if (status != TERSE_OK) goto out;
+    warn_of_large_batch(context, model->data.train.count);
     status = ts_network_create(specs, count, (ts_extent){1, TS_FASHION_SIDE, TS_FASHION_SIDE}, EVALUATION_BATCH,
                                context->batch, context->seed, &model->network, &error);
     if (status != TERSE_OK) goto out;
