@@ -27,7 +27,7 @@ static const struct {
 } verdicts[VERDICTS] = {
     [REPEATED] = {TERSE_EDUPLICATE, NULL},
     [EARLY] = {TERSE_ESTATE, "the step is ahead of the slice's version"},
-    [LATE] = {TERSE_ESTALE, "the worker is done with this step, or another life of it pushed"},
+    [LATE] = {TERSE_ESTALE, "the round was closed without it, the worker is done with this step, or another life of it pushed"},
     [OVERSIZE] = {TERSE_ELIMIT, "the packet is larger than any of this slice can be"},
     [UNSET] = {TERSE_ESTATE, "the parameters have no first values yet"},
 };
@@ -48,9 +48,11 @@ static verdict judge(const ts_job *job, const ts_slice_state *slice, uint32_t wo
 }
 
 /* What the worker wants to hear of a packet; place: of the packet in its frame. */
-static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const Terse__Push *push, size_t place) {
+static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const Terse__Push *push, size_t place,
+                     verdict what) {
     uint64_t have = push->n_have == 0 ? push->step : push->have[push->n_have == 1 ? 0 : place];
     if (push->pull) ts_reply_owe(job, slice, worker, have, push->step + 1);
+    if (job->members.quorums.active && what != LATE) ts_reply_owe_word(job, slice, worker, push->step + 1);
 }
 
 /* A packet that waits in its slot already: its worker has not heard of it, so the next tick says so. */
@@ -113,12 +115,14 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
     if (what == VERDICTS) {
         TS_TRY(hold(a, slice, packet, len, now_us));
         slice->slots[a->worker].samples = a->push->samples;
-        owe_push(job, slice, a->worker, a->push, place);
+        owe_push(job, slice, a->worker, a->push, place, what);
         if (member->unacked_since_us == 0) member->unacked_since_us = now_us;
         ts_rounds_consider(job, slice);
         return TERSE_OK;
     }
-    if (what == REPEATED) owe_push(job, slice, a->worker, a->push, place);
+    bool late = what == LATE && incarnation == member->incarnation && job->members.quorums.active;
+    if (what == REPEATED || late) owe_push(job, slice, a->worker, a->push, place, what);
+    if (late) ts_round_receipt(job, slice, TS_RECEIPT_RETURNED, a->worker, a->push->step);
     const ts_slot *slot = &slice->slots[a->worker];
     if (what == REPEATED && slot->frame && slot->step == a->push->step) say_again(job, slice, a->worker, now_us);
     else a->refused[what].slices[a->refused[what].count++] = number;

@@ -86,14 +86,14 @@ static ts_codec_spec spec_of(const aggregation *a, const ts_contribution *from) 
 /* Puts a packet that does not decode into quarantine when nothing but NaN or infinity is wrong with it. */
 static terse_status judge(const aggregation *a, const ts_codec_spec *spec, ts_contribution *from, terse_status status) {
     if (status != TERSE_ECORRUPT) return status;
-    if (!ts_decode_nonfinite(a->scratch, spec, a->part, a->place->step, from->packet, from->len)) return status;
+    if (!ts_decode_nonfinite(a->scratch, spec, a->part, a->place->step - from->late, from->packet, from->len)) return status;
     from->quarantined = true;
     return TERSE_ENONFINITE;
 }
 
 static terse_status decode(const aggregation *a, ts_contribution *from, ts_decoded *out) {
     ts_codec_spec spec = spec_of(a, from);
-    return judge(a, &spec, from, ts_decode(a->scratch, &spec, from->state, a->part, a->place->step, from->packet,
+    return judge(a, &spec, from, ts_decode(a->scratch, &spec, from->state, a->part, a->place->step - from->late, from->packet,
                                            from->len, out));
 }
 
@@ -117,7 +117,7 @@ static void add_decoded(ts_sum *sum, const ts_decoded *decoded, float weight) {
 /* A packet that speaks of every element, as it is: no copy in between. */
 static terse_status add_whole(const aggregation *a, ts_contribution *from) {
     ts_codec_spec spec = spec_of(a, from);
-    TS_TRY(judge(a, &spec, from, ts_decode_add(a->scratch, &spec, from->state, a->part, a->place->step, from->packet,
+    TS_TRY(judge(a, &spec, from, ts_decode_add(a->scratch, &spec, from->state, a->part, a->place->step - from->late, from->packet,
                                                from->len, a->sum->value)));
     a->sum->dense = true;
     return TERSE_OK;

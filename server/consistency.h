@@ -29,7 +29,7 @@ typedef struct {
     /* Whether somebody waits for this worker's push. */
     bool (*misses)(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker);
     /* Whether the worker's held packet is used now. */
-    bool (*takes_part)(const ts_slice_state *slice, uint32_t worker);
+    bool (*takes_part)(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker);
     /*
      * Whether the slice's state is one that a worker who wants `want` (of Pull; step + 1 of a Push) may see.
      * ahead: as it will be when all that is held is applied.

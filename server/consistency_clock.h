@@ -23,6 +23,6 @@ bool ts_clock_answers(const ts_membership *membership, const ts_slice_state *sli
                       bool ahead, uint64_t bound);
 /* A packet is held, or a version must be made before somebody who may see the slice can be answered. */
 bool ts_clock_closable(const ts_membership *membership, const ts_slice_state *slice, uint64_t bound);
-bool ts_clock_takes_part(const ts_slice_state *slice, uint32_t worker);
+bool ts_clock_takes_part(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker);
 
 #endif

@@ -66,9 +66,11 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
         ts_link_abort(server, peer, server->failure, server->message.text); /* the first one may have been lost */
     if (server->state != TS_SERVER_RUNNING) return TERSE_OK;
-    TS_REQUIRE(from->role == TS_ROLE_WORKER, TERSE_EPEER);
     TS_REQUIRE(frame->header->job < server->job_count, TERSE_ENOTFOUND);
     ts_job *job = server->jobs[frame->header->job];
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_MEMBERS)
+        return ts_quorum_members(job, peer, frame->header->members);
+    TS_REQUIRE(from->role == TS_ROLE_WORKER, TERSE_EPEER);
     TS_REQUIRE(from->index < job->members.count, TERSE_EPEER);
     return from_worker(job, from->index, buffer, frame);
 }

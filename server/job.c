@@ -19,6 +19,8 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     terse_status status = ts_membership_create(&job->members, server->transport->workers);
     if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, server->transport->workers);
     job->members.staleness = server->config->consistency.staleness;
+    if (status == TERSE_OK)
+        status = ts_quorums_create(&job->members.quorums, server->config, server->transport->workers);
     if (status != TERSE_OK) {
         ts_job_destroy(job);
         return status;
@@ -99,6 +101,7 @@ void ts_job_flush(ts_job *job) {
     uint32_t before;
     do { /* what goes out can make slices ready whose workers did not wait for it */
         before = job->rounds.ready_count;
+        ts_quorum_decide(job);
         if (!ts_stats_due(job)) ts_rounds_advance(job);
         if (job->rounds.running == 0 || job->outgoing.bytes >= TS_OUTGOING_GATHER_BYTES) ts_outgoing_send(job);
     } while (job->rounds.ready_count > before && job->server->state == TS_SERVER_RUNNING);
@@ -154,6 +157,7 @@ void ts_job_tick(ts_job *job) {
     for (uint32_t w = 0; w < job->members.count && server->state == TS_SERVER_RUNNING; w++) check_silence(job, w);
     if (server->state != TS_SERVER_RUNNING) return;
     ts_admission_tick(job);
+    ts_quorum_tick(job);
     for (uint32_t w = 0; w < job->members.count; w++)
         if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
     ts_job_flush(job);

@@ -6,6 +6,7 @@
 #include "server/consistency.h"
 #include "server/membership.h"
 #include "server/outgoing.h"
+#include "server/quorum.h"
 #include "server/reduce.h"
 #include "server/reply.h"
 #include "server/round.h"

@@ -11,6 +11,7 @@ terse_status ts_membership_create(ts_membership *membership, uint32_t count) {
 }
 
 void ts_membership_free(ts_membership *membership) {
+    ts_quorums_free(&membership->quorums);
     ts_mem_free(membership->members);
     *membership = (ts_membership){0};
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/contract/contract.h"
+#include "server/quorum.h"
 
 typedef enum {
     TS_MEMBER_EXPECTED, /* of the launch, not here yet */
@@ -34,6 +35,7 @@ typedef struct {
     uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
     uint32_t generation;
     uint64_t staleness; /* of SSP */
+    ts_quorums quorums; /* [own] when rounds do not wait for stragglers */
 } ts_membership;
 
 /* Thread: the loop's, for all of these. worker: below count, by the job's number. */

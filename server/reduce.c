@@ -96,3 +96,7 @@ void ts_reduce_check(struct ts_job *job) {
     for (uint32_t w = 0; w < reduce->workers; w++)
         if (job->members.members[w].state == TS_MEMBER_ATTACHED) ts_link_send(job->server, ts_job_peer(job, w), frame);
 }
+
+bool ts_reduce_waits(const struct ts_job *job, uint32_t worker) {
+    return job->reduce.open && job->reduce.values[worker] != NULL;
+}

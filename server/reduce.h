@@ -24,6 +24,8 @@ terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) TERSE_NODISCA
 void ts_reduce_free(ts_reduce *reduce); /* a zeroed one is fine */
 /* One worker's term. Returns TERSE_OK; TERSE_ELIMIT, TERSE_ESTATE (out of order): refused; TERSE_ENOMEM. */
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) TERSE_NODISCARD;
+/* Whether the worker has given its term of a sum that is still open. */
+bool ts_reduce_waits(const struct ts_job *job, uint32_t worker);
 /* Answers when all who are still here have delivered. */
 void ts_reduce_check(struct ts_job *job);
 

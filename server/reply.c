@@ -148,7 +148,8 @@ static terse_status serve_slot(ts_job *job, uint32_t worker, const ts_slice_stat
         if (slot->have < slice->version) TS_TRY(add_delta(job, peer, slice, slot->have, alone ? slot->want : 0));
         else if (alone) tell(job, peer, slice->local, slot->want - 1);
     }
-    if ((slot->owed & TS_OWED_WORD) && job->consistency->answers(&job->members, slice, worker, slot->want_word, false)) {
+    if ((slot->owed & TS_OWED_WORD) && slot->next >= slot->want_word &&
+        job->consistency->answers(&job->members, slice, worker, slot->want_word, false)) {
         slot->owed &= (uint8_t)~TS_OWED_WORD;
         tell(job, peer, slice->local, slot->want_word - 1);
     }

@@ -245,12 +245,13 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
     ts_round_entry entry = {.slice = slice, .first = item->contribution_count, .version = slice->version};
     if (item->alone) entry.encodes = ts_reply_needs_version(job, slice);
     for (uint32_t w = 0; w < job->members.count; w++) {
-        if (!job->consistency->takes_part(slice, w)) continue;
+        if (!job->consistency->takes_part(&job->members, slice, w)) continue;
         item->steps[item->contribution_count] = slice->slots[w].step;
         item->contributions[item->contribution_count++] =
             (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len,
                               .state = slice->push_states ? slice->push_states[w] : NULL,
-                              .samples = slice->slots[w].samples};
+                              .samples = slice->slots[w].samples,
+                              .late = item->alone ? 0 : slice->version - slice->slots[w].step};
         entry.count++;
     }
     item->entries[item->entry_count++] = entry;

@@ -21,7 +21,8 @@ typedef struct ts_server ts_server;
 typedef enum {
     TS_RECEIPT_USED,   /* the packet of (worker, step) goes into the optimizer step that follows */
     TS_RECEIPT_STEP,   /* an optimizer step on all packets used since the last */
-    TS_RECEIPT_VERSION /* the slice reached `version`; workers can hold it */
+    TS_RECEIPT_VERSION,/* the slice reached `version`; workers can hold it */
+    TS_RECEIPT_RETURNED/* the packet of (worker, step) was too late and is the worker's again; may be said twice */
 } ts_receipt_kind;
 
 typedef struct {

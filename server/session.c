@@ -21,6 +21,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     body.initialised = ts_job_initialised(job);
     body.version = ts_store_version(&job->store);
     body.protocol = TS_PROTOCOL_VERSION;
+    body.settles = job->members.quorums.active;
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
 }
 

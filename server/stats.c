@@ -36,7 +36,7 @@ static terse_status build(ts_job *job, ts_buffer **frame) {
     stats.n_hashes = count;
     stats.hashes = list;
     stats.rounds = ts_store_version(&job->store);
-    stats.lost_rounds = 0; /* a round that closes without a member that owes it does not exist in BSP */
+    stats.lost_rounds = job->members.quorums.lost;
     count_bytes(job, &stats);
     status = ts_frame_control(&header, frame);
 out:

@@ -26,6 +26,8 @@ typedef enum {
     TS_OPTIMIZER_ADAMW,
     TS_OPTIMIZER_LAMB
 } ts_optimizer_name; /* append */
+typedef enum { TS_STRAGGLERS_WAIT, TS_STRAGGLERS_PROCEED, TS_STRAGGLERS_BACKUP } ts_stragglers;
+typedef enum { TS_LATE_RETURN, TS_LATE_APPLY } ts_late;
 typedef enum { TS_AGGREGATE_MEAN, TS_AGGREGATE_SAMPLES, TS_AGGREGATE_SUM } ts_aggregate_mode;
 typedef enum { TS_ROBUST_NONE, TS_ROBUST_MEDIAN, TS_ROBUST_TRIMMED, TS_ROBUST_CLIP } ts_robust_name;
 typedef enum { TS_FEEDBACK_CLASSIC, TS_FEEDBACK_DECAYED, TS_FEEDBACK_EF21 } ts_feedback_variant;
@@ -74,6 +76,10 @@ typedef struct {
         ts_mode mode;
         uint32_t staleness;
         double deadline_s;
+        ts_stragglers stragglers;
+        uint32_t quorum;            /* workers that are enough, with stragglers other than wait */
+        double straggler_s;         /* proceed: how long the others are waited for */
+        ts_late late;
     } consistency;
     struct {
         ts_optimizer_name name;

@@ -33,6 +33,18 @@ static terse_status check_consistency(const ts_config_source *source, const ts_c
         return ts_config_refuse(source, "consistency.mode", "each push is a step of its own, so that there is nothing to "
                                 "weigh it against (aggregation.%s); allowed here: bsp", robust ? "robust" : "mode");
     }
+    if (config->consistency.stragglers != TS_STRAGGLERS_WAIT && config->consistency.mode != TS_MODE_BSP) {
+        return ts_config_refuse(source, "consistency.stragglers", "only bsp waits for stragglers; allowed here: wait");
+    }
+    if (config->consistency.stragglers != TS_STRAGGLERS_WAIT && config->consistency.quorum == 0) {
+        return ts_config_refuse(source, "consistency.stragglers",
+                                "needs consistency.quorum, how many workers are enough; at least 1");
+    }
+    static const char *const of_stragglers[] = {"consistency.quorum", "consistency.straggler_s", "consistency.late"};
+    for (size_t i = 0; i < 3 && config->consistency.stragglers == TS_STRAGGLERS_WAIT; i++) {
+        if (ts_config_given(source, of_stragglers[i]))
+            return ts_config_refuse(source, of_stragglers[i], "only with consistency.stragglers proceed or backup");
+    }
     if (config->consistency.staleness != 0 && config->consistency.mode != TS_MODE_SSP) {
         return ts_config_refuse(source, "consistency.staleness", "only with mode ssp; allowed here: 0");
     }

@@ -12,6 +12,9 @@
 
 static const cyaml_strval_t data_names[] = {{"fashion-mnist", 0}, {"none", 1}};
 static const cyaml_strval_t mode_names[] = {{"bsp", TS_MODE_BSP}, {"ssp", TS_MODE_SSP}, {"asp", TS_MODE_ASP}};
+static const cyaml_strval_t straggler_names[] = {
+    {"wait", TS_STRAGGLERS_WAIT}, {"proceed", TS_STRAGGLERS_PROCEED}, {"backup", TS_STRAGGLERS_BACKUP}};
+static const cyaml_strval_t late_names[] = {{"return", TS_LATE_RETURN}, {"apply", TS_LATE_APPLY}};
 static const cyaml_strval_t optimizer_names[] = {
     {"sgd", TS_OPTIMIZER_SGD},   {"adagrad", TS_OPTIMIZER_ADAGRAD}, {"rmsprop", TS_OPTIMIZER_RMSPROP},
     {"adam", TS_OPTIMIZER_ADAM}, {"adamw", TS_OPTIMIZER_ADAMW},     {"lamb", TS_OPTIMIZER_LAMB},
@@ -91,6 +94,18 @@ const ts_config_key ts_config_keys[] = {
     {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
      .high_real = 1e6, .unit = "seconds",
      .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},
+    {"consistency.stragglers", TS_KEY_ENUM, AT(consistency.stragglers), "wait", NAMES(straggler_names),
+     .doc = "Slow workers in `bsp`. `wait`: a round waits for all. `proceed`: it closes with at least "
+            "`consistency.quorum` workers once `consistency.straggler_s` have passed since the first had pushed. "
+            "`backup`: with the first `consistency.quorum`. Server 0 decides who is in. A worker that was left out goes "
+            "on with the newest round."},
+    {"consistency.quorum", TS_KEY_U32, AT(consistency.quorum), "0", .low = 0, .high = 1000000, .unit = "workers",
+     .doc = "How many are enough, with `proceed` and `backup`; fewer when fewer still push."},
+    {"consistency.straggler_s", TS_KEY_F64, AT(consistency.straggler_s), "1", .low_real = 0, .high_real = 1e6,
+     .unit = "seconds", .doc = "With `proceed`: how long a round waits for the others."},
+    {"consistency.late", TS_KEY_ENUM, AT(consistency.late), "return", NAMES(late_names),
+     .doc = "A push whose round was closed without it: `return`: back into the worker's residual (lost without error "
+            "feedback). `apply`: into the round that is open, as if it were pushed for it."},
 
     {"optimizer.name", TS_KEY_ENUM, AT(optimizer.name), "sgd", NAMES(optimizer_names),
      .doc = "As PyTorch computes them, dense: elements without a gradient decay, too. `sgd` without momentum and decay, "

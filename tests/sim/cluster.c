@@ -35,6 +35,7 @@ typedef struct {
     uint64_t step;
     uint32_t next_push;
     uint64_t pushed;   /* whole steps */
+    uint64_t sum;      /* the sequence of the barrier; 0 before it */
     uint64_t ready_us; /* its gradient is computed then */
     bool asked;
 } worker;
@@ -127,7 +128,8 @@ static bool push_step(cluster *c, uint32_t w) {
             note_failure(c, "worker", w, ts_client_message(me->client));
             return false;
         }
-        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .step = me->step});
+        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .local = me->step,
+                                          .step = ts_client_tensor_step(me->client, t)});
         me->next_push++;
     }
     me->next_push = 0;
@@ -177,6 +179,16 @@ static void leave(cluster *c, uint32_t w) {
     c->workers[w].phase = GONE;
 }
 
+/* Whether the worker is past the barrier. */
+static bool met(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    double one = 1;
+    if (!c->spec->barrier) return true;
+    if (me->sum == 0 && ts_client_reduce(me->client, &one, 1, &me->sum) != TERSE_OK)
+        note_failure(c, "worker", w, ts_client_message(me->client));
+    return ts_client_reduced(me->client, me->sum, &one, 1);
+}
+
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     if (me->phase == GONE || c->dead[c->spec->network.servers + w]) return;
@@ -191,6 +203,7 @@ static void drive(cluster *c, uint32_t w) {
         note_holdings(c, w);
     }
     for (;;) {
+        if (me->phase == PUSHING && me->step == c->spec->steps[w] && !met(c, w)) return;
         if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
             if (ts_client_done(me->client) != TERSE_OK) note_failure(c, "worker", w, "done failed");
             me->phase = FETCHING;

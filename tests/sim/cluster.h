@@ -35,6 +35,7 @@ typedef struct {
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
+    bool barrier;                       /* all meet in a sum before they say done */
     bool records;                       /* keep the events */
     uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */
 } ts_cluster_spec;
@@ -42,8 +43,8 @@ typedef struct {
 /* What happened, in the order in which it did. */
 typedef struct {
     enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_RECEIPT } kind;
-    uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step` */
-    uint64_t step;
+    uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step`, its own step number `local` */
+    uint64_t step, local;
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
     uint64_t version;
     ts_receipt receipt;      /* of a server */
@@ -61,6 +62,7 @@ typedef struct {
     char xxh3[17];
     ts_cluster_event *events; /* with spec.records */
     size_t event_count, event_room;
+    uint64_t returned; /* replay: packets that came too late */
     uint64_t lead; /* the most steps that a worker began ahead of what the slowest had pushed */
 } ts_cluster_result;
 

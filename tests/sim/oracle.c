@@ -82,11 +82,11 @@ static terse_status note(oracle *o, uint32_t w, uint32_t t, uint32_t p, uint32_t
     return TERSE_OK;
 }
 
-terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, size_t *len) {
+terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, uint64_t local, size_t *len) {
     const ts_tensor *tensor = &o->contract->tensors[t];
     float *residual = o->result->residual[w][t];
     for (size_t i = 0; i < tensor->n; i++) {
-        o->gradient[i] = ts_cluster_gradient(t, i, o->result->replica[w][t][i], w, step);
+        o->gradient[i] = ts_cluster_gradient(t, i, o->result->replica[w][t][i], w, local);
     }
     if (!o->config->error_feedback.enabled) memset(residual, 0, tensor->n * sizeof(float));
     bool estimates = ts_config_estimates(o->config), decays = o->config->error_feedback.variant == TS_FEEDBACK_DECAYED;
@@ -128,7 +128,7 @@ static terse_status push(oracle *o, uint32_t w, uint32_t t, uint32_t participant
     const ts_tensor *tensor = &o->contract->tensors[t];
     ts_codec_spec spec = ts_contract_push_spec(o->contract, t, w);
     size_t len[ORACLE_SLICES], at = 0;
-    TS_TRY(ts_oracle_encode(o, w, t, step, len));
+    TS_TRY(ts_oracle_encode(o, w, t, step, step, len));
     for (uint32_t s = 0; s < tensor->slices; s++) {
         TS_TRY(ts_decode_add(o->scratch, &spec, o->state[w][tensor->first_slice + s], s, step, o->packet + at, len[s],
                              o->sum[t] + ts_codec_slice_first(&spec, s)));

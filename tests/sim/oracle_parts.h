@@ -33,8 +33,12 @@ typedef struct {
 /* Config, contract, encoders, first values. o: zeroed. out: zeroed by this. */
 terse_status ts_oracle_begin(oracle *o, const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;
 void ts_oracle_end(oracle *o); /* frees o */
-/* Encodes what a worker says of a tensor at a step into o->packet. len: [out] of each of the tensor's slices. */
-terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, size_t *len) TERSE_NODISCARD;
+/*
+ * Encodes what a worker says of a tensor at a step, which is its own step number `local`, into o->packet.
+ * len: [out] of each of the tensor's slices.
+ */
+terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, uint64_t local, size_t *len)
+    TERSE_NODISCARD;
 /* The slice's next version: encodes under `version`, moves o->reference. ratio: 0 for the pipeline's own. */
 terse_status ts_oracle_version(oracle *o, uint32_t slice, uint64_t version, double ratio) TERSE_NODISCARD;
 

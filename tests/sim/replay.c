@@ -16,7 +16,8 @@ typedef struct {
     uint8_t *bytes;
     size_t len;
     uint64_t step;
-    bool open; /* neither used nor given back */
+    bool open;     /* neither used nor given back */
+    bool returned; /* the worker has it again, and takes it back with its next push */
 } sent_packet;
 
 /* What a version of a slice holds. */
@@ -61,10 +62,28 @@ static terse_status keep_version(replay *r, uint32_t s, uint64_t version) {
     return TERSE_OK;
 }
 
+/* What was returned goes back into the residual, or out of the estimate, before the next gradient enters. */
+static terse_status take_back(replay *r, uint32_t w, uint32_t t) {
+    const ts_tensor *tensor = &r->o->contract->tensors[t];
+    for (uint32_t i = 0; i < tensor->slices && r->o->config->error_feedback.enabled; i++) {
+        sent_packet *packet = &r->sent[w][tensor->first_slice + i];
+        const ts_slice *slice = &r->o->contract->slices[tensor->first_slice + i];
+        float *residual = r->o->result->residual[w][t] + slice->first, *estimate = r->o->estimate[w][t] + slice->first;
+        bool estimates = ts_config_estimates(r->o->config);
+        if (!packet->returned) continue;
+        packet->returned = false;
+        if (estimates) memset(residual, 0, slice->n * sizeof *residual);
+        TS_TRY(ts_encoder_take_back(r->o->up[w][t], r->o->scratch, i, packet->step, packet->bytes, packet->len, residual));
+        for (size_t j = 0; estimates && j < slice->n; j++) estimate[j] -= residual[j];
+    }
+    return TERSE_OK;
+}
+
 static terse_status on_pushed(replay *r, const ts_cluster_event *event) {
     size_t len[ORACLE_SLICES], at = 0;
     const ts_tensor *tensor = &r->o->contract->tensors[event->tensor];
-    TS_TRY(ts_oracle_encode(r->o, event->worker, event->tensor, event->step, len));
+    TS_TRY(take_back(r, event->worker, event->tensor));
+    TS_TRY(ts_oracle_encode(r->o, event->worker, event->tensor, event->step, event->local, len));
     for (uint32_t i = 0; i < tensor->slices; i++) {
         sent_packet *packet = &r->sent[event->worker][tensor->first_slice + i];
         if (packet->open)
@@ -94,6 +113,17 @@ static terse_status on_used(replay *r, const ts_receipt *receipt) {
     uint32_t part = receipt->slice - r->o->contract->tensors[slice->tensor].first_slice;
     return ts_decode_add(r->o->scratch, &spec, r->o->state[receipt->worker][receipt->slice], part, receipt->step,
                          packet->bytes, packet->len, r->o->sum[slice->tensor] + slice->first);
+}
+
+static void on_returned(replay *r, const ts_receipt *receipt) {
+    sent_packet *packet = &r->sent[receipt->worker][receipt->slice];
+    if (packet->step != receipt->step) return; /* said again, long after */
+    if (!packet->open && !packet->returned)
+        complain(r, "slice %u returned step %llu of worker %u, which it had used", receipt->slice,
+                 (unsigned long long)receipt->step, receipt->worker);
+    if (packet->open) r->o->result->returned++;
+    packet->open = false;
+    packet->returned = true;
 }
 
 static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
@@ -158,6 +188,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     }
     switch (event->receipt.kind) {
     case TS_RECEIPT_USED: return on_used(r, &event->receipt);
+    case TS_RECEIPT_RETURNED: on_returned(r, &event->receipt); return TERSE_OK;
     case TS_RECEIPT_STEP: on_step(r, event->receipt.slice); return TERSE_OK;
     default: return on_version(r, &event->receipt);
     }

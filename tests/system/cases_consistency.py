@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consistency over mpirun: workers of unequal speed under each mode, and training that reaches what it should."""
+import json
 import os
 import re
 import subprocess
@@ -43,18 +44,20 @@ STEPS = 20
 
 
 def uneven(folder, seconds, sets):
-    """Worker 1 of 3 computes 50 ms longer. Returns the text, and when worker w began step s."""
-    source, plugin, config = (os.path.join(folder, name) for name in ("uneven.c", "uneven.so", "uneven.yaml"))
+    """Worker 1 of 3 computes 50 ms longer. Returns the summary, and when worker w began step s."""
+    source, plugin, config, summary = (os.path.join(folder, "uneven" + end) for end in (".c", ".so", ".yaml", ".json"))
     with open(source, "w", encoding="utf-8") as file:
         file.write(PLUGIN)
     subprocess.run(["cc", "-shared", "-fPIC", "-I.", "-o", plugin, source, "-lm"], check=True)
     with open(config, "w", encoding="utf-8") as file:
         file.write(f"training: {{data: none, max_steps: {STEPS}}}\noptimizer: {{lr: 0.3, momentum: 0}}\n")
-    run = Run(job(2, 3, config, list(sets) + ["servers.slice_elems=64"], ["--plugin", plugin]), seconds)
+    run = Run(job(2, 3, config, list(sets) + ["servers.slice_elems=64"], ["--plugin", plugin, "--summary", summary]),
+              seconds)
     assert run.finish() == 0 and "parameters_xxh3" in run.text(), run.text()
     began = {(int(w), int(s)): float(t) for w, s, t in re.findall(r"step (\d) (\d+) ([\d.]+)\n", run.text())}
     assert len(began) == 3 * STEPS, run.text()
-    return run.text(), began
+    with open(summary, encoding="utf-8") as file:
+        return json.load(file), began
 
 
 def lead(began):
@@ -71,6 +74,16 @@ def uneven_case(least, most, *sets):
     return case
 
 
+def straggler_case(*sets):
+    """Two of three are enough: the fast ones do not wait, rounds are lost to the slow one, and all learn."""
+    def case(folder, seconds):
+        got, began = uneven(folder, seconds, sets + ("consistency.quorum=2",))
+        assert lead(began) >= 8 and got["lost_rounds"] >= 8, (lead(began), got)
+        # the slow one's last losses are those of a problem that is nearly solved
+        assert got["train_loss"] < 50, got
+    return case
+
+
 def training_case(config, accuracy, *sets):
     def case(folder, seconds):
         got = train(folder, seconds, 2, 3, config, sets)
@@ -82,6 +95,13 @@ CASES = [
     ("consistency-bsp-waits-for-the-slow", 60, uneven_case(0, 0, "consistency.mode=bsp")),
     ("consistency-ssp-stays-within-its-bound", 60, uneven_case(2, 3, "consistency.mode=ssp", "consistency.staleness=3")),
     ("consistency-asp-waits-for-nobody", 60, uneven_case(8, STEPS, "consistency.mode=asp")),
+    ("consistency-backup-workers", 60, straggler_case("consistency.stragglers=backup")),
+    ("consistency-backup-workers-late-applied", 60, straggler_case("consistency.stragglers=backup",
+                                                                   "consistency.late=apply")),
+    ("consistency-proceed-after-a-deadline", 60, straggler_case("consistency.stragglers=proceed",
+                                                                "consistency.straggler_s=0.01")),
+    ("consistency-backup-trains-compressed", 120, training_case(
+        MLP, 0.75, "training.max_steps=200", "consistency.stragglers=backup", "consistency.quorum=2")),
     ("consistency-ssp-trains", 90, training_case(SOFTMAX, 0.75, "training.max_steps=150", "consistency.mode=ssp",
                                                  "consistency.staleness=4")),
     ("consistency-asp-trains-compressed", 120, training_case(MLP, 0.75, "training.max_steps=200", "consistency.mode=asp")),

@@ -171,6 +171,7 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
         return;
     }
     ts_client_progress(client, server, TS_REQUEST_HELLO | TS_REQUEST_CONTRACT);
+    client->settles = client->settles || welcome->settles;
     if (!server->slice_count) {
         ts_client_attached(client);
     } else if (client->worker == 0 && !welcome->initialised) {
@@ -223,8 +224,9 @@ void ts_client_attached(ts_client *client) {
     if (client->state != TS_CLIENT_ATTACHING) return;
     for (uint32_t s = 0; s < client->server_count; s++)
         if (client->servers[s].requests || client->servers[s].unsettled) return;
-    /* In SSP and ASP others may have begun, slice by slice; steps count our own pushes. */
-    for (uint32_t t = 0; t < client->contract->tensor_count && ts_client_in_rounds(client); t++) {
+    /* Where nobody waits for us others may have begun, slice by slice. */
+    for (uint32_t t = 0; t < client->contract->tensor_count && ts_client_in_rounds(client) && !client->settles;
+         t++) {
         if (tensor_version(client, t, &client->tensors[t].step)) continue;
         ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions; "
                        "joining a running job is not in this version",

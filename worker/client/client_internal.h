@@ -113,6 +113,7 @@ struct ts_client {
     uint32_t samples;         /* of the gradients pushed now; 0 when nobody said */
     uint32_t pushed_tensors;  /* tensors not IDLE */
     uint32_t deferred_tensors;
+    bool settles;             /* servers do not wait for stragglers: only an Ack settles a push, and rounds are skipped */
     bool sets_parameters;     /* worker 0, on servers that have none yet */
     ts_scratch *scratch;
     float *expanded; /* the residual in hand, when residuals are stored as bfloat16: room for the largest */

@@ -73,7 +73,7 @@ static void take_packet(ts_client *client, ts_client_server *server, uint32_t sl
             ts_client_on_first_snapshot(client, server, slice, arrival->version, arrival->packet, arrival->len);
         return;
     }
-    ts_client_acknowledge(client, slice, arrival->answers);
+    if (!client->settles) ts_client_acknowledge(client, slice, arrival->answers);
     if (!file_arrival(&client->slices[slice], arrival)) return;
     client->tensors[where->tensor].arrived = true;
     ts_client_progress(client, server, 0);
@@ -118,7 +118,7 @@ static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *a
 /* Decodes what is there of a slice; in BSP up to version `want`, which others may leave behind. */
 static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
     ts_client_slice *state = &client->slices[slice];
-    if (!ts_client_in_rounds(client)) want = UINT64_MAX;
+    if (!ts_client_in_rounds(client) || client->settles) want = UINT64_MAX;
     while (state->version < want && state->ready > state->version && client->state != TS_CLIENT_FAILED) {
         ts_arrival *arrival = state->arrivals;
         state->arrivals = arrival->next;
@@ -154,6 +154,7 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
         all = all && client->slices[declared->first_slice + i].answered >= want;
     }
     client->counters.decode_us += ts_client_now(client) - began;
+    if (client->settles) all = all && !tensor->unanswered;
     if (!all || client->state == TS_CLIENT_FAILED) return false;
     tensor->step = want;
     tensor->phase = TS_TENSOR_IDLE;
@@ -183,10 +184,10 @@ bool ts_client_lacks(const ts_client *client, uint32_t slice) {
 void ts_client_on_nothing_new(ts_client *client, uint32_t slice, uint64_t answers) {
     ts_client_slice *state = &client->slices[slice];
     ts_client_acknowledge(client, slice, answers);
-    if (answers <= state->answered) return;
+    client->tensors[client->contract->slices[slice].tensor].arrived = true;
+    if (client->settles || answers <= state->answered) return;
     state->answered = answers;
     update_ready(state);
-    client->tensors[client->contract->slices[slice].tensor].arrived = true;
 }
 
 static void send_pull(ts_client *client, ts_client_server *server, uint64_t have, uint64_t want, uint32_t *locals,

@@ -202,8 +202,18 @@ terse_status ts_client_push_deferred(ts_client *client) {
     return TERSE_OK;
 }
 
+/* A step begins: in the newest round that we know of, for all tensors alike, since a round takes all of us or nothing. */
+static void join_newest_round(ts_client *client) {
+    uint64_t newest = 0;
+    for (uint32_t i = 0; i < client->contract->slice_count; i++)
+        if (client->slices[i].version > newest) newest = client->slices[i].version;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++)
+        if (client->tensors[t].step < newest) client->tensors[t].step = newest;
+}
+
 /* Takes the gradient in, at once or (with clipping) when the step is complete. */
 static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+    if (client->settles && client->pushed_tensors == 0) join_newest_round(client);
     client->tensors[t].phase = TS_TENSOR_PUSHED;
     client->pushed_tensors++;
     if (client->config->error_feedback.clip_norm > 0) {
@@ -295,10 +305,13 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
         }
         if (slot->state != TS_SLOT_SENT || slot->step != ack->step) continue;
         ts_client_progress(client, server, 0);
-        if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
+        if (client->settles && (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE)) {
+            continue; /* held, or used already, of which we are told by itself */
+        } else if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
             answer(client, slice, TS_SLOT_ACKED);
         } else if (ack->status == TERSE_ESTALE) {
             answer(client, slice, TS_SLOT_REFUSED);
+            client->tensors[client->contract->slices[slice].tensor].arrived = true;
             client->counters.refused_packets++;
         } else {
             ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",

@@ -71,7 +71,7 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
     push.samples = samples;
     push.pull = true; /* nobody pushes a step without wanting what comes of it */
     uint64_t *have = NULL;
-    if (!ts_client_in_rounds(client)) {
+    if (!ts_client_in_rounds(client) || client->settles) {
         have = ts_mem_calloc(taken, sizeof *have);
         if (!have) return 0;
         push.n_have = versions_of(client, server, locals, taken, have);

@@ -149,15 +149,14 @@ static terse_status push_once(terse *client, const push_input *input) {
 
 /* The mutex is held. */
 static terse_status push(terse *client, const push_input *input, terse_handle *handle) {
-    terse_handle made = handle_of(client, input->tensor, HANDLE_PUSH);
     terse_status status = push_once(client, input);
     if (status == TERSE_EAGAIN) {
         terse_tensor tensor = input->tensor;
         TS_TRY(ts_terse_wait(client, pulled, &tensor));
-        made = handle_of(client, input->tensor, HANDLE_PUSH);
         status = push_once(client, input);
     }
-    if (status == TERSE_OK && handle) *handle = made;
+    /* Only now: where rounds do not wait, a push joins the newest. */
+    if (status == TERSE_OK && handle) *handle = handle_of(client, input->tensor, HANDLE_PUSH);
     return status;
 }
 

@@ -117,6 +117,12 @@
       ":2: consistency.mode: \"ssp\": with optimizer.name none a pull carries a round's average; allowed here: bsp") \
     X("asp.yaml",\
       ":2: consistency.mode: \"asp\": with optimizer.name none a pull carries a round's average; allowed here: bsp") \
+    X("stragglers_asp.yaml",\
+      ":2: consistency.stragglers: \"backup\": only bsp waits for stragglers; allowed here: wait") \
+    X("stragglers_without_quorum.yaml",\
+      ":2: consistency.stragglers: \"proceed\": needs consistency.quorum, how many workers are enough") \
+    X("late_alone.yaml",\
+      ":2: consistency.late: \"apply\": only with consistency.stragglers proceed or backup") \
     X("bsp_staleness.yaml",\
       ":2: consistency.staleness: \"2\": only with mode ssp") \
     X("deadline_zero.yaml",\
