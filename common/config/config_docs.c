@@ -17,6 +17,7 @@ static const struct {
     {"softmax.yaml", "Softmax regression, the smallest model; runs in seconds."},
     {"bench-resnet50.yaml", "The tensors of ResNet-50 (`resnet50.shapes`) with made-up gradients and no computing, for "
                             "benchmarks."},
+    {"linear.yaml", "Linear regression, for the plug-in and the program of README; everything travels, in 8 bits."},
     {"quadratic.yaml", "For a program or plug-in with a problem of its own: plain SGD, 10 % up, dense down."},
     {"openmpi.conf", "What mpirun needs; give it as `mpirun --tune configs/openmpi.conf`."},
 };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -417,6 +418,26 @@ static char *read_all(FILE *file) {
     return text;
 }
 
+START_TEST(the_docs_list_every_config) {
+    FILE *made = tmpfile();
+    static char text[65536];
+    char row[280];
+    ck_assert_ok(ts_config_write_docs(made));
+    rewind(made);
+    text[fread(text, 1, sizeof text - 1, made)] = 0;
+    fclose(made);
+    DIR *folder = opendir("configs");
+    ck_assert_ptr_nonnull(folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        size_t len = strlen(entry->d_name);
+        if (len < 5 || strcmp(entry->d_name + len - 5, ".yaml") != 0) continue;
+        snprintf(row, sizeof row, "| [%s](%s) |", entry->d_name, entry->d_name);
+        ck_assert_msg(strstr(text, row), "configs/README.md does not list %s", entry->d_name);
+    }
+    closedir(folder);
+}
+END_TEST
+
 START_TEST(the_committed_docs_are_up_to_date) {
     FILE *made = tmpfile(), *committed = fopen("configs/README.md", "rb");
     ck_assert(made && committed);
@@ -512,6 +533,7 @@ TCase *test_config(void) {
     tcase_add_test(t, notes_tell_what_has_no_effect);
     tcase_add_test(t, numbers_do_not_depend_on_the_locale);
     tcase_add_test(t, running_out_of_memory_loses_nothing);
+    tcase_add_test(t, the_docs_list_every_config);
     tcase_add_test(t, the_committed_docs_are_up_to_date);
     tcase_add_test(t, every_config_of_the_repository_loads);
     tcase_add_test(t, the_command_line_leaves_what_is_not_shared);
