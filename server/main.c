@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
     if (line.help || line.version) {
         if (line.version) printf("terse-server %s\n", TS_VERSION);
         else fputs(usage, stdout);
-        return TS_EXIT_OK;
+        return ts_exit_flush("terse-server", TS_EXIT_OK);
     }
     if (!line.config || argc > 1) {
         if (argc > 1) fprintf(stderr, "terse-server: %s: no such option\n", argv[1]);

@@ -140,7 +140,11 @@ int ts_cmd_check(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--docs") == 0) {
         return ts_config_write_docs(stdout) == TERSE_OK ? TS_EXIT_OK : TS_EXIT_FAILED;
     }
-    if (argc > 1) return usage_error(argv[1][0] == '-' ? "unknown option" : "one CONFIG at a time");
+    if (argc > 1) {
+        char what[120];
+        snprintf(what, sizeof what, "%.80s: %s", argv[1], argv[1][0] == '-' ? "no such option" : "one CONFIG at a time");
+        return usage_error(what);
+    }
     if (!line.config) return usage_error("which CONFIG?");
     ts_config *config = NULL;
     terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);

@@ -2,7 +2,10 @@
 /* terse codec COMMAND: its commands, and what they share. */
 #include "common/cli/cmd_codec.h"
 
+#include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/cli/commands.h"
 #include "common/cli/subcommand.h"
@@ -23,9 +26,33 @@ static const ts_subcommands codec = {
     .count = sizeof commands / sizeof commands[0],
 };
 
-int ts_codec_usage_error(const char *command, const char *what) {
-    fprintf(stderr, "terse codec %s: %s; see terse codec %s --help\n", command, what, command);
+int ts_cli_usage_error(const char *program, const char *what) {
+    fprintf(stderr, "%s: %s; see %s --help\n", program, what, program);
     return TS_EXIT_CONFIG;
+}
+
+int ts_cli_option_error(const char *program, int answer, char **argv) {
+    char what[200], letter[3] = {'-', (char)optopt, '\0'};
+    const char *word = argv[optind - 1]; /* the whole word when it is a long option */
+    if (strncmp(word, "--", 2) != 0) word = letter;
+    snprintf(what, sizeof what, "%.120s: %s", word,
+             answer == ':' ? "its value is missing" : strchr(word, '=') ? "no such option, or it takes no value"
+                                                                        : "no such option");
+    return ts_cli_usage_error(program, what);
+}
+
+int ts_cli_value_error(const char *program, const char *option, const char *value, const char *allowed) {
+    fprintf(stderr, "%s: %s: \"%s\"; allowed: %s\n", program, option, value, allowed);
+    return TS_EXIT_CONFIG;
+}
+
+terse_status ts_cli_option_number(const char *program, const char *option, const char *text, uint64_t low,
+                                  uint64_t high, uint64_t *out) {
+    char allowed[80];
+    if (ts_cli_number(text, low, high, out) == TERSE_OK) return TERSE_OK;
+    snprintf(allowed, sizeof allowed, "a whole number from %" PRIu64 " to %" PRIu64, low, high);
+    (void)ts_cli_value_error(program, option, text, allowed);
+    return TERSE_EINVAL;
 }
 
 terse_status ts_cli_number(const char *text, uint64_t low, uint64_t high, uint64_t *out) {

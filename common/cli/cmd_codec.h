@@ -12,8 +12,17 @@ int ts_codec_decode_command(int argc, char **argv);
 int ts_codec_inspect_command(int argc, char **argv);
 int ts_codec_list_command(int argc, char **argv);
 
-/* One line on standard error, "terse codec encode: what"; TS_EXIT_CONFIG. */
-int ts_codec_usage_error(const char *command, const char *what);
+/* ---- command lines (cmd_codec.c); program: as typed, "terse codec encode" ---- */
+
+/* One line on standard error, "terse codec encode: what; see …"; TS_EXIT_CONFIG. */
+int ts_cli_usage_error(const char *program, const char *what);
+/* After getopt_long with opterr 0 and a leading ':' answered ':' or '?': names the option. TS_EXIT_CONFIG. */
+int ts_cli_option_error(const char *program, int answer, char **argv);
+/* An option's value that is not allowed: names option, value and what is. TS_EXIT_CONFIG. */
+int ts_cli_value_error(const char *program, const char *option, const char *value, const char *allowed);
+/* An option's whole number. Returns TERSE_OK, or TERSE_EINVAL when ts_cli_value_error has said what is allowed. */
+terse_status ts_cli_option_number(const char *program, const char *option, const char *text, uint64_t low,
+                                  uint64_t high, uint64_t *out) TERSE_NODISCARD;
 /* A whole number in decimal, all of the text. Returns TERSE_OK or TERSE_EINVAL. */
 terse_status ts_cli_number(const char *text, uint64_t low, uint64_t high, uint64_t *out) TERSE_NODISCARD;
 

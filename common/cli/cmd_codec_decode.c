@@ -8,7 +8,7 @@
 #include "common/cli/cmd_codec.h"
 #include "common/config/config.h"
 
-#define COMMAND "decode"
+#define PROGRAM "terse codec decode"
 #define LIMIT_ELEMS ((uint64_t)1 << 30)
 
 static void print_help(void) {
@@ -96,8 +96,8 @@ int ts_codec_decode_command(int argc, char **argv) {
     while ((found = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
         switch (found) {
         case 'l':
-            if (ts_cli_number(optarg, 0, UINT32_MAX, &limit) == TERSE_OK) break;
-            return ts_codec_usage_error(COMMAND, "--limit-elems: 0 ... 4294967295");
+            if (ts_cli_option_number(PROGRAM, "--limit-elems", optarg, 0, UINT32_MAX, &limit) == TERSE_OK) break;
+            return TS_EXIT_CONFIG;
         case 'h':
             print_help();
             return TS_EXIT_OK;
@@ -105,10 +105,10 @@ int ts_codec_decode_command(int argc, char **argv) {
             printf("terse %s\n", TS_VERSION);
             return TS_EXIT_OK;
         default:
-            return ts_codec_usage_error(COMMAND, "unknown option, or its value is missing");
+            return ts_cli_option_error(PROGRAM, found, argv);
         }
     }
-    if (argc - optind != 2) return ts_codec_usage_error(COMMAND, "IN.tp and OUT.f32 are needed");
+    if (argc - optind != 2) return ts_cli_usage_error(PROGRAM, "IN.tp and OUT.f32 are needed");
     ts_error error = {{0}};
     if (run(argv[optind], argv[optind + 1], (size_t)limit, &error) == TERSE_OK) return TS_EXIT_OK;
     fprintf(stderr, "terse codec decode: %s\n", error.text);

@@ -10,7 +10,7 @@
 #include "common/cli/cmd_codec.h"
 #include "common/config/config.h"
 
-#define COMMAND "encode"
+#define PROGRAM "terse codec encode"
 
 typedef struct {
     const char *pipeline, *shape, *residual, *in, *out;
@@ -85,17 +85,17 @@ static int read_options(int argc, char **argv, options *o) {
             o->residual = optarg;
             break;
         case 'S':
-            status = ts_cli_number(optarg, 0, UINT64_MAX, &o->seed);
+            status = ts_cli_option_number(PROGRAM, "--seed", optarg, 0, UINT64_MAX, &o->seed);
             break;
         case 't':
-            status = ts_cli_number(optarg, 0, UINT64_MAX, &o->step);
+            status = ts_cli_option_number(PROGRAM, "--step", optarg, 0, UINT64_MAX, &o->step);
             break;
         case 'e':
-            status = ts_cli_number(optarg, 1, UINT32_MAX, &o->slice_elems);
+            status = ts_cli_option_number(PROGRAM, "--slice-elems", optarg, 1, UINT32_MAX, &o->slice_elems);
             break;
         case 'n':
-            status = read_policy(optarg, &o->nonfinite);
-            break;
+            if (read_policy(optarg, &o->nonfinite) == TERSE_OK) break;
+            return ts_cli_value_error(PROGRAM, "--nonfinite", optarg, "error, skip or zero");
         case 'h':
             print_help();
             return TS_EXIT_OK;
@@ -103,12 +103,12 @@ static int read_options(int argc, char **argv, options *o) {
             printf("terse %s\n", TS_VERSION);
             return TS_EXIT_OK;
         default:
-            return ts_codec_usage_error(COMMAND, "unknown option, or its value is missing");
+            return ts_cli_option_error(PROGRAM, found, argv);
         }
-        if (status != TERSE_OK) return ts_codec_usage_error(COMMAND, "an option's value is outside what is allowed");
+        if (status != TERSE_OK) return TS_EXIT_CONFIG;
     }
-    if (!o->pipeline) return ts_codec_usage_error(COMMAND, "--pipeline is missing");
-    if (argc - optind != 2) return ts_codec_usage_error(COMMAND, "IN.f32 and OUT.tp are needed");
+    if (!o->pipeline) return ts_cli_usage_error(PROGRAM, "--pipeline is missing");
+    if (argc - optind != 2) return ts_cli_usage_error(PROGRAM, "IN.f32 and OUT.tp are needed");
     o->in = argv[optind];
     o->out = argv[optind + 1];
     return -1;

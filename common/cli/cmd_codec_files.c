@@ -108,9 +108,9 @@ terse_status ts_file_write(const char *path, const void *bytes, size_t len, ts_f
     int descriptor = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     terse_status status = descriptor < 0 ? TERSE_EIO : write_all(descriptor, bytes, len);
     if (status == TERSE_OK && !directly && fsync(descriptor) != 0) status = TERSE_EIO;
-    if (status != TERSE_OK) (void)say(error, TERSE_EIO, target, "cannot be written");
+    if (status != TERSE_OK) (void)say(error, TERSE_EIO, path, "cannot be written");
     if (descriptor >= 0 && close(descriptor) != 0 && status == TERSE_OK) {
-        status = say(error, TERSE_EIO, target, "cannot be written");
+        status = say(error, TERSE_EIO, path, "cannot be written");
     }
     if (status != TERSE_OK)
         ts_file_forget(&output);

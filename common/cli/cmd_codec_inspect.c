@@ -9,7 +9,7 @@
 #include "common/codec/packet.h"
 #include "common/config/config.h"
 
-#define COMMAND "inspect"
+#define PROGRAM "terse codec inspect"
 
 static void print_help(void) {
     puts("NAME\n"
@@ -119,10 +119,10 @@ int ts_codec_inspect_command(int argc, char **argv) {
             printf("terse %s\n", TS_VERSION);
             return TS_EXIT_OK;
         default:
-            return ts_codec_usage_error(COMMAND, "unknown option");
+            return ts_cli_option_error(PROGRAM, found, argv);
         }
     }
-    if (argc - optind != 1) return ts_codec_usage_error(COMMAND, "one IN.tp is needed");
+    if (argc - optind != 1) return ts_cli_usage_error(PROGRAM, "one IN.tp is needed");
     const char *path = argv[optind];
     uint8_t *bytes = NULL;
     size_t len = 0;
@@ -137,10 +137,9 @@ int ts_codec_inspect_command(int argc, char **argv) {
         if (status != TERSE_OK) (void)ts_error_set(&error, status, "%s: %s", path, why.text);
     }
     if (status == TERSE_OK) {
-        bool written = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
-        if (putchar('\n') == EOF || fflush(stdout) != 0 || !written) {
-            status = ts_error_set(&error, TERSE_EIO, "standard output cannot be written");
-        }
+        bool complete = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+        putchar('\n'); /* whether it went out is seen at the program's end */
+        if (!complete && !ferror(stdout)) status = ts_error_set(&error, TERSE_ENOMEM, "out of memory");
     }
     json_decref(object);
     ts_mem_free(bytes);

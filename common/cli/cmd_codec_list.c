@@ -38,7 +38,7 @@ int ts_codec_list_command(int argc, char **argv) {
         print_help();
         return TS_EXIT_OK;
     }
-    if (argc > 1) return ts_codec_usage_error("list", "no arguments are taken");
+    if (argc > 1) return ts_cli_usage_error("terse codec list", "no arguments are taken");
     json_t *list = json_array();
     for (size_t i = 0; list && i < ts_registry_count(); i++) {
         const ts_stage_entry *entry = ts_registry_entry(i);
@@ -48,8 +48,10 @@ int ts_codec_list_command(int argc, char **argv) {
                                         ts_stage_kind_name(entry->kind), "args", info->args, "ranges", ranges_of(info),
                                         "summary", info->summary, "formula", info->formula, "source", info->source));
     }
-    bool fine = list && json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
-    fine = putchar('\n') != EOF && fflush(stdout) == 0 && fine;
+    bool complete = list && json_dumpf(list, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+    putchar('\n'); /* whether it went out is seen at the program's end */
     json_decref(list);
-    return fine ? TS_EXIT_OK : TS_EXIT_FAILED;
+    if (complete || ferror(stdout)) return TS_EXIT_OK;
+    fprintf(stderr, "terse codec list: out of memory\n");
+    return TS_EXIT_FAILED;
 }

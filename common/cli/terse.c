@@ -4,6 +4,7 @@
 
 #include "common/cli/commands.h"
 #include "common/cli/subcommand.h"
+#include "common/config/config.h"
 
 static const ts_subcommand commands[] = {
 #define COMMAND_ROW(name, function, summary) {name, function, summary},
@@ -23,5 +24,5 @@ static const ts_subcommands terse = {
 
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* `terse … | head` ends by a failed write, not by a signal */
-    return ts_subcommand_run(&terse, argc, argv);
+    return ts_exit_flush("terse", ts_subcommand_run(&terse, argc, argv));
 }

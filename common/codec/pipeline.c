@@ -162,8 +162,9 @@ static terse_status read_args(parser *p, const ts_stage_info *info, span rest, b
         double value;
         describe_range(info, i, range, sizeof range);
         if (!read_number(word, &value)) {
-            return REFUSE(p, "stage `%s`: `%.*s` is not a number that is allowed here; the form is `%s` with %s",
-                          info->name, shown, word.at, usage(info, form, sizeof form), range);
+            return REFUSE(p, "stage `%s`: `%.*s` is not a number of the form 0.001 or 1e-3 (at most %d digits, a power of ten "
+                          "from e-%d to e%d); the form is `%s` with %s", info->name, shown, word.at, NUMBER_DIGITS,
+                          NUMBER_SCALE, NUMBER_SCALE, usage(info, form, sizeof form), range);
         }
         bool below = info->low_open[i] ? value <= info->low[i] : value < info->low[i];
         bool whole = value == trunc(value);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +87,14 @@ terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, 
     *argc = kept;
     *out = line;
     return TERSE_OK;
+}
+
+int ts_exit_flush(const char *program, int code) {
+    bool before = ferror(stdout) != 0;
+    errno = 0;
+    if (fflush(stdout) == 0 && !before) return code;
+    fprintf(stderr, "%s: standard output cannot be written%s%s\n", program, errno ? ": " : "", errno ? strerror(errno) : "");
+    return code == TS_EXIT_OK ? TS_EXIT_FAILED : code;
 }
 
 int ts_exit_code(terse_status status) {

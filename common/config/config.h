@@ -215,6 +215,11 @@ terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, 
 enum { TS_EXIT_OK = 0, TS_EXIT_FAILED = 1, TS_EXIT_CONFIG = 2, TS_EXIT_PEER = 3, TS_EXIT_DEADLINE = 4 };
 /* The exit code of a worker whose last status this is. Thread: any. Returns: TS_EXIT_…. */
 int ts_exit_code(terse_status status);
+/*
+ * The end of a program that wrote to standard output: writes out what stdio holds. Returns: `code`; TS_EXIT_FAILED when
+ * that was TS_EXIT_OK and the output could not be written, now or before (a sentence on standard error says so).
+ */
+int ts_exit_flush(const char *program, int code);
 #define TS_VERSION "0.1.0"
 
 #endif

@@ -177,6 +177,39 @@ def helps(_folder, _seconds):
         assert row["kind"] and row["summary"] and row["formula"] and row["source"], row
 
 
+def sentences(_folder, _seconds):
+    """What is wrong is named: option, value and range; the user's path, not the one beside it."""
+    gauss = os.path.join(VECTORS, "gauss.f32")
+    for words, code, parts in (
+            (["bench", "codec", "--runs", "9"], 2, ["--runs", '"9"', "10 to 1000"]),
+            (["bench", "codec", "-n", "0"], 2, ["-n", '"0"', "1 to"]),
+            (["bench", "codec", "--runz", "9"], 2, ["--runz"]),
+            (["bench", "codec", "-x"], 2, ["-x: no such option"]),
+            (["bench", "codec", "--runs"], 2, ["--runs: its value is missing"]),
+            (["codec", "encode", "--step", "x", "--pipeline", "int8", gauss, "y"], 2, ["--step", '"x"', "0 to"]),
+            (["codec", "encode", "--nonfinite", "x"], 2, ["--nonfinite", '"x"', "error, skip or zero"]),
+            (["codec", "decode", "--limit-elems", "-1"], 2, ["--limit-elems", '"-1"']),
+            (["codec", "inspect", "--foo"], 2, ["--foo"]),
+            (["check", "--foo"], 2, ["--foo"]),
+            (["codec", "encode", "--pipeline", "topk:1e-30", gauss, "y"], 2, ["1e-30", "e-22"]),
+            (["codec", "encode", "--pipeline", "int8", gauss, "/nowhere/x.tp"], 1, ["/nowhere/x.tp: cannot be written"])):
+        told = terse(*words, code=code).stderr
+        assert all(part in told for part in parts), f"{words}: {told}"
+
+
+def full_output(_folder, _seconds):
+    """No program succeeds when what it had to say could not be written."""
+    programs = [[TERSE, *words] for words in (
+        ["check", "configs/linear.yaml"], ["check", "--docs"], ["--help"], ["--version"], ["codec", "list"],
+        ["codec", "encode", "--help"], ["bench", "codec", "--version"])]
+    programs += [[os.path.join(BUILD, name), word] for name in ("terse-server", "terse-worker")
+                 for word in ("--help", "--version")]
+    for words in programs:
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+        assert done.returncode == 1 and "standard output cannot be written" in done.stderr, f"{words}: {done}"
+
+
 def bench(_folder, _seconds):
     keys = ("pipeline n bytes ratio relative_error encode_s decode_add_s sweep_s encode_over_sweep "
             "decode_add_over_sweep threads simd").split()
@@ -203,4 +236,6 @@ CASES = [
     ("codec-refusals", 30, refusals),
     ("codec-help", 10, helps),
     ("codec-bench", 60, bench),
+    ("command-lines-say-what-is-wrong", 30, sentences),
+    ("full-output-is-an-error", 30, full_output),
 ]

@@ -66,6 +66,7 @@ START_TEST(nonsense_is_refused_with_a_sentence) {
         {"topk:1.5", {"1.5 is out of range", "0 < R <= 1"}},
         {"topk:-0.1", {"`-0.1` is not a number"}},
         {"topk:nan", {"`nan` is not a number"}},
+        {"topk:1e-30", {"`1e-30` is not a number", "from e-22 to e22", "0 < R <= 1"}},
         {"topk:0x1p-3", {"is not a number"}},
         {"topk:0.1:3", {"too many arguments", "topk:R"}},
         {"int8:7", {"`int8`", "tensor", "`7`"}},

@@ -71,5 +71,5 @@ int main(int argc, char **argv) {
     else
         code = run(&options);
     ts_worker_options_free(&options);
-    return code;
+    return ts_exit_flush("terse-worker", code);
 }
