@@ -47,8 +47,24 @@ def help_lists_every_target(_folder, seconds):
     assert len(targets) > 15 and all(f"make {target} " in told for target in targets), told
 
 
+def suite_takes_words(_folder, seconds):
+    """The suite's own command line: nothing runs by mistake."""
+    def suite(*words):
+        return subprocess.run(["python3", "tests/system/run.py", *words], capture_output=True, text=True,
+                              timeout=seconds, check=False)
+    done = suite("--help")
+    assert done.returncode == 0 and "--list" in done.stdout and "passed" not in done.stdout.split("options")[1], done
+    done = suite("--list", "codec-*")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) > 5, done
+    assert all(line.startswith("codec-") for line in done.stdout.splitlines()), done
+    for words in (["nonsense"], ["--nonsense"]):
+        done = suite(*words)
+        assert done.returncode not in (0, None) and "nonsense" in done.stderr and not done.stdout, done
+
+
 CASES = [
     ("make-run", 60, run_succeeds),
     ("make-run-fails", 120, run_fails),
     ("make-help", 10, help_lists_every_target),
+    ("suite-takes-words", 20, suite_takes_words),
 ]
