@@ -83,16 +83,15 @@ def readme_trainer(folder, seconds):
     assert code.count("\n") <= 40, "the README's trainer has more than 40 lines"
     with open("worker/examples/linear.c", encoding="utf-8") as file:
         assert file.read().split("\n", 1)[1] == code, "README's trainer and worker/examples/linear.c differ"
-    source, program = os.path.join(folder, "my_trainer.c"), os.path.join(folder, "my_trainer")
-    with open(source, "w", encoding="utf-8") as file:
+    program = os.path.join(folder, "my_trainer")
+    with open(program + ".c", "w", encoding="utf-8") as file:
         file.write(code)
     prefix = os.path.join(folder, "prefix")
     subprocess.run(["make", "-s", "install", f"PREFIX={prefix}", f"BUILD={BUILD}"], check=True, capture_output=True)
     env = dict(environment(), PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "terse"], check=True, capture_output=True, text=True,
-                           env=env).stdout.split()
-    subprocess.run(["cc", "-O2", "-o", program, source] + flags + [f"-Wl,-rpath,{prefix}/lib", "-lm"], check=True)
-    run = Run(["-n", "2", f"{prefix}/bin/terse-server", "configs/linear.yaml", ":", "-n", "3", program,
+    line = readme.split("Build it after `make install` with `", 1)[1].split("`", 1)[0]
+    subprocess.run(line, shell=True, check=True, cwd=folder, env=env)
+    run = Run(["-x", f"LD_LIBRARY_PATH={prefix}/lib", "-n", "2", f"{prefix}/bin/terse-server", "configs/linear.yaml", ":", "-n", "3", program,
                "configs/linear.yaml"], seconds)
     assert run.finish() == 0, run.text()
     assert "final loss" in run.text(), run.text()
