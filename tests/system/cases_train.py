@@ -91,8 +91,8 @@ def readme_trainer(folder, seconds):
     env = dict(environment(), PKG_CONFIG_PATH=f"{prefix}/lib/pkgconfig")
     line = readme.split("Build it after `make install` with `", 1)[1].split("`", 1)[0]
     subprocess.run(line, shell=True, check=True, cwd=folder, env=env)
-    run = Run(["-x", f"LD_LIBRARY_PATH={prefix}/lib", "-n", "2", f"{prefix}/bin/terse-server", "configs/linear.yaml", ":", "-n", "3", program,
-               "configs/linear.yaml"], seconds)
+    run = Run(["-n", "2", f"{prefix}/bin/terse-server", "configs/linear.yaml", ":", "-x",
+               f"LD_LIBRARY_PATH={prefix}/lib", "-n", "3", program, "configs/linear.yaml"], seconds)
     assert run.finish() == 0, run.text()
     assert "final loss" in run.text(), run.text()
     assert float(run.text().split("final loss")[1].split()[0]) < 1e-3, run.text()
