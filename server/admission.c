@@ -52,7 +52,7 @@ static void owe_push(ts_job *job, ts_slice_state *slice, uint32_t worker, const 
                      verdict what) {
     uint64_t have = push->n_have == 0 ? push->step : push->have[push->n_have == 1 ? 0 : place];
     if (push->pull) ts_reply_owe(job, slice, worker, have, push->step + 1);
-    if (job->members.quorums.active && what != LATE) ts_reply_owe_word(job, slice, worker, push->step + 1);
+    if ((job->members.quorums.active || !push->pull) && what != LATE) ts_reply_owe_word(job, slice, worker, push->step + 1);
 }
 
 /* A packet that waits in its slot already: its worker has not heard of it, so the next tick says so. */

@@ -106,6 +106,14 @@ TERSE_API terse_status terse_push_sparse(terse *client, terse_tensor tensor, con
 TERSE_API terse_status terse_pull(terse *client, terse_tensor tensor, terse_handle *handle) TERSE_NODISCARD;
 
 /*
+ * Chooses which tensors a worker keeps up to date: with wanted 0 the tensor's pushes ask for nothing back, it may be pushed
+ * step after step without a pull, and terse_pull asks for all that has come together; terse_step then pushes it and
+ * does not pull. After start, between steps; each worker chooses for itself.
+ * Returns: TERSE_OK, ENOTFOUND, ESTATE, EUNSUPPORTED (optimizer none, or consistency.stragglers other than wait).
+ */
+TERSE_API terse_status terse_prefetch(terse *client, terse_tensor tensor, int wanted) TERSE_NODISCARD;
+
+/*
  * Waits until a handle is done. Returns TERSE_OK, ETIMEDOUT, EPEER, EMISMATCH, ENOTFOUND (no such push or pull), ESTATE
  * (it would never be done: the pull came before its push; or, with error_feedback.clip_norm, other tensors of the step
  * are not pushed yet).

@@ -111,6 +111,8 @@ static void start_worker(cluster *c, uint32_t w) {
     if (ts_client_start(me->client) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
 }
 
+static bool chosen(const cluster *c, uint32_t t) { return c->spec->pull_every > 1 && t % 2 == 0; }
+
 /* Pushes every tensor of the step that can be pushed now; returns whether all are out. */
 static bool push_step(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
@@ -135,6 +137,7 @@ static bool push_step(cluster *c, uint32_t w) {
     me->next_push = 0;
     me->pushed++;
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        if (chosen(c, t) && (me->step + 1) % c->spec->pull_every) continue;
         if (ts_client_pull(me->client, t) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
     }
     ts_client_flush(me->client);
@@ -201,6 +204,9 @@ static void drive(cluster *c, uint32_t w) {
     if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
         me->phase = PUSHING;
         note_holdings(c, w);
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
+            if (chosen(c, t) && ts_client_prefetch(me->client, t, false) != TERSE_OK)
+                note_failure(c, "worker", w, ts_client_message(me->client));
     }
     for (;;) {
         if (me->phase == PUSHING && me->step == c->spec->steps[w] && !met(c, w)) return;

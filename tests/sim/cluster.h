@@ -35,6 +35,7 @@ typedef struct {
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
+    uint64_t pull_every;                /* tensors 0 and 2 are pulled in every so many steps only; 0 or 1: all */
     bool barrier;                       /* all meet in a sum before they say done */
     bool records;                       /* keep the events */
     uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */

@@ -167,6 +167,22 @@ START_TEST(asp_replays_bit_for_bit) {
 }
 END_TEST
 
+START_TEST(chosen_tensors_are_pulled_now_and_then) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=asp", "consistency.mode=ssp"};
+    for (unsigned i = 0; i < 90; i++) {
+        const char *overrides[] = {modes[i % 3], i % 2 ? "pull.default=dense" : "servers.history=2",
+                                   i % 3 == 2 ? "consistency.staleness=2" : "servers.history=3"};
+        uint64_t seed = 25000000 + i;
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        spec.overrides = overrides;
+        spec.override_count = 3;
+        spec.pull_every = 3;
+        uint64_t lead = cluster_equals_replay(seed, &spec).lead;
+        ck_assert_uint_le(lead, i % 3 == 0 ? 0 : i % 3 == 1 ? UINT64_MAX : 2);
+    }
+}
+END_TEST
+
 /* Both policies, both rules. Returns how many packets came back. */
 static uint64_t run_stragglers(uint64_t first, unsigned count, const char *policy, const char *late, const char *more) {
     const char *overrides[] = {policy, "consistency.quorum=2", late, more, more, more};
@@ -325,6 +341,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, server_count_does_not_change_a_bit);
     tcase_add_test(tests, ssp_never_exceeds_its_bound_and_replays_bit_for_bit);
     tcase_add_test(tests, asp_replays_bit_for_bit);
+    tcase_add_test(tests, chosen_tensors_are_pulled_now_and_then);
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);

@@ -77,6 +77,14 @@ terse_status ts_client_check_wait(ts_client *client, uint32_t tensor, uint64_t v
 terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
 bool ts_client_pulled(ts_client *client, uint32_t tensor);
+/*
+ * Whether pushes of the tensor ask for what comes of them. Without, it may be pushed step after step without a pull, and
+ * a pull asks for what has come together. At first: with. Returns TERSE_OK; TERSE_ENOTFOUND; TERSE_ESTATE (before start,
+ * or between a push and its pull); TERSE_EUNSUPPORTED (aggregate only, or rounds that do not wait).
+ */
+terse_status ts_client_prefetch(ts_client *client, uint32_t tensor, bool wanted) TERSE_NODISCARD;
+/* Whether they do. */
+bool ts_client_prefetches(const ts_client *client, uint32_t tensor);
 /* Sends what has gathered (small tensors share a frame). */
 void ts_client_flush(ts_client *client);
 

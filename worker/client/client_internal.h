@@ -54,6 +54,8 @@ typedef struct {
     uint64_t step;
     ts_tensor_phase phase;
     bool arrived;          /* something new to decode */
+    bool on_demand;        /* pushes ask for no data; pulls do */
+    bool asked;            /* on demand: the pull went out */
     const float *deferred; /* [borrow] the gradient that waits for the step's norm */
     float *dense;          /* of sparse pushes; zero between them */
     uint32_t unanswered;   /* slots in GATHERED or SENT */

@@ -9,6 +9,8 @@
 #include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
+static void ask(ts_client *client, ts_client_tensor *tensor);
+
 static void drop_at(ts_arrival **at) {
     ts_arrival *arrival = *at;
     *at = arrival->next;
@@ -144,6 +146,7 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
     if (t >= client->contract->tensor_count || client->state == TS_CLIENT_FAILED) return false;
     ts_client_tensor *tensor = &client->tensors[t];
     if (tensor->phase == TS_TENSOR_IDLE) return true;
+    if (tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand) return !tensor->unanswered && !tensor->deferred;
     if (tensor->phase != TS_TENSOR_PULLING || !tensor->arrived) return false;
     const ts_tensor *declared = &client->contract->tensors[t];
     uint64_t want = tensor->step + 1, began = ts_client_now(client);
@@ -170,8 +173,11 @@ terse_status ts_client_pull(ts_client *client, uint32_t t) {
         return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
     ts_client_tensor *tensor = &client->tensors[t];
     if (tensor->phase == TS_TENSOR_PUSHED) {
-        tensor->phase = TS_TENSOR_PULLING; /* the push has asked already */
+        tensor->phase = TS_TENSOR_PULLING;
         tensor->arrived = true;
+        if (!tensor->on_demand) return TERSE_OK; /* the push has asked already */
+        tensor->asked = false;
+        if (!tensor->unanswered && !tensor->deferred) ask(client, tensor); /* else when it is settled */
     }
     return TERSE_OK;
 }
@@ -181,11 +187,24 @@ bool ts_client_lacks(const ts_client *client, uint32_t slice) {
     return tensor->phase == TS_TENSOR_PULLING && !tensor->deferred && client->slices[slice].ready_answers <= tensor->step;
 }
 
+/* A tensor that its pushes did not ask for. */
+static void ask(ts_client *client, ts_client_tensor *tensor) {
+    tensor->asked = true;
+    for (uint32_t s = 0; s < client->server_count; s++) {
+        ts_client_pull_missing(client, &client->servers[s]);
+        ts_client_asked(client, &client->servers[s], 0);
+    }
+}
+
 void ts_client_on_nothing_new(ts_client *client, uint32_t slice, uint64_t answers) {
     ts_client_slice *state = &client->slices[slice];
     ts_client_acknowledge(client, slice, answers);
     client->tensors[client->contract->slices[slice].tensor].arrived = true;
-    if (client->settles || answers <= state->answered) return;
+    ts_client_tensor *tensor = &client->tensors[client->contract->slices[slice].tensor];
+    if (tensor->on_demand && tensor->phase == TS_TENSOR_PULLING && !tensor->unanswered && !tensor->asked)
+        ask(client, tensor);
+    if (client->settles || ts_client_in_rounds(client) || answers <= state->answered) return;
+    if (tensor->on_demand && !tensor->asked) return; /* the push is settled; what came of it was not asked for */
     state->answered = answers;
     update_ready(state);
 }
@@ -200,7 +219,6 @@ static void send_pull(ts_client *client, ts_client_server *server, uint64_t have
         pull.slices = locals;
     }
     ts_client_send_control(client, server, TERSE__HEADER__BODY_PULL, &pull);
-    client->counters.retransmits++;
 }
 
 void ts_client_pull_missing(ts_client *client, ts_client_server *server) {
@@ -223,4 +241,25 @@ void ts_client_pull_missing(ts_client *client, ts_client_server *server) {
     }
     if (count) send_pull(client, server, have, want, locals, count);
     ts_mem_free(locals);
+}
+
+terse_status ts_client_prefetch(ts_client *client, uint32_t t, bool wanted) {
+    if (client->state == TS_CLIENT_FAILED) return client->failure;
+    if (client->state != TS_CLIENT_TRAINING)
+        return ts_client_refuse(client, TERSE_ESTATE, "prefetch is allowed between start and done only");
+    if (t >= client->contract->tensor_count)
+        return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
+    if (!wanted && (client->settles || client->config->optimizer.name == TS_OPTIMIZER_NONE))
+        return ts_client_refuse(client, TERSE_EUNSUPPORTED, "tensor %s: a worker that skips versions needs rounds that "
+                                "wait for it (consistency.stragglers) and an optimizer at the servers",
+                                ts_client_tensor_name(client, t));
+    if (client->tensors[t].phase != TS_TENSOR_IDLE)
+        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: step %" PRIu64 " was pushed, and its pull is missing",
+                                ts_client_tensor_name(client, t), client->tensors[t].step);
+    client->tensors[t].on_demand = !wanted;
+    return TERSE_OK;
+}
+
+bool ts_client_prefetches(const ts_client *client, uint32_t t) {
+    return t < client->contract->tensor_count && !client->tensors[t].on_demand;
 }

@@ -14,8 +14,14 @@ static terse_status check_push(ts_client *client, uint32_t t) {
         return ts_client_refuse(client, TERSE_ESTATE, "push is allowed between start and done only");
     if (t >= client->contract->tensor_count)
         return ts_client_refuse(client, TERSE_ENOTFOUND, "no tensor has number %" PRIu32, t);
-    const ts_client_tensor *tensor = &client->tensors[t];
+    ts_client_tensor *tensor = &client->tensors[t];
     if (tensor->phase == TS_TENSOR_PULLING && !tensor->deferred) return TERSE_EAGAIN;
+    if (tensor->on_demand && tensor->phase == TS_TENSOR_PUSHED && !tensor->deferred) {
+        if (tensor->unanswered) return TERSE_EAGAIN;
+        tensor->step++; /* settled, and not pulled: param stays behind */
+        tensor->phase = TS_TENSOR_IDLE;
+        client->pushed_tensors--;
+    }
     if (tensor->phase != TS_TENSOR_IDLE)
         return ts_client_refuse(client, TERSE_ESTATE, "tensor %s: step %" PRIu64 " was pushed already%s",
                                 ts_client_tensor_name(client, t), tensor->step,
@@ -305,7 +311,8 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
         }
         if (slot->state != TS_SLOT_SENT || slot->step != ack->step) continue;
         ts_client_progress(client, server, 0);
-        if (client->settles && (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE)) {
+        bool on_demand = client->tensors[client->contract->slices[slice].tensor].on_demand;
+        if ((client->settles || on_demand) && (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE)) {
             continue; /* held, or used already, of which we are told by itself */
         } else if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
             answer(client, slice, TS_SLOT_ACKED);

@@ -41,6 +41,10 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
     server->rto_at_us = server->asked_us + server->rto_us;
 }
 
+static bool on_demand(const ts_client *client, uint32_t slice) {
+    return client->tensors[client->contract->slices[slice].tensor].on_demand;
+}
+
 /* The versions that we hold of some slices. Returns how many numbers say so: one when all are equal. */
 static size_t versions_of(const ts_client *client, const ts_client_server *server, const uint32_t *locals,
                           uint32_t count, uint64_t *have) {
@@ -57,19 +61,20 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
     const uint32_t *slices = server->slices;
     uint64_t step = client->outbox.slots[slices[locals[0]]].step;
     uint32_t samples = client->outbox.slots[slices[locals[0]]].samples;
+    bool lazy = on_demand(client, slices[locals[0]]);
     size_t bytes = 0;
     uint32_t taken = 0;
     while (taken < count) {
         const ts_outbox_slot *slot = &client->outbox.slots[slices[locals[taken]]];
         size_t more = slot->len + TS_BUNDLE_ENTRY_MAX_BYTES;
-        if (taken && (slot->step != step || slot->samples != samples || bytes + more > TS_CLIENT_GATHER_BYTES)) break;
+        if (taken && (slot->step != step || on_demand(client, slices[locals[taken]]) != lazy || slot->samples != samples || bytes + more > TS_CLIENT_GATHER_BYTES)) break;
         bytes += more;
         taken++;
     }
     Terse__Push push = TERSE__PUSH__INIT;
     push.step = step;
     push.samples = samples;
-    push.pull = true; /* nobody pushes a step without wanting what comes of it */
+    push.pull = !lazy;
     uint64_t *have = NULL;
     if (!ts_client_in_rounds(client) || client->settles) {
         have = ts_mem_calloc(taken, sizeof *have);

@@ -182,6 +182,11 @@ terse_status terse_pull(terse *client, terse_tensor tensor, terse_handle *handle
     return ts_terse_leave(client, status);
 }
 
+terse_status terse_prefetch(terse *client, terse_tensor tensor, int wanted) {
+    TS_TRY(enter(client));
+    return ts_terse_leave(client, ts_client_prefetch(client->client, tensor, wanted != 0));
+}
+
 terse_status terse_wait(terse *client, terse_handle handle) {
     TS_TRY(enter(client));
     terse_tensor tensor = (terse_tensor)(handle >> 1) & ((1u << HANDLE_TENSOR_BITS) - 1);
@@ -215,7 +220,7 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
         push_input input = {.tensor = t, .gradient = gradients[t]};
         status = push(client, &input, NULL);
-        if (status == TERSE_OK) status = ts_client_pull(client->client, t);
+        if (status == TERSE_OK && ts_client_prefetches(client->client, t)) status = ts_client_pull(client->client, t);
     }
     if (status == TERSE_OK) status = ts_terse_wait(client, all_pulled, &next);
     return ts_terse_leave(client, status);
