@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/wire/bundle.h"
+#include "server/flow.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
@@ -19,7 +20,7 @@ typedef struct {
     size_t count;
 } verdict_list;
 
-typedef enum { REPEATED, EARLY, LATE, OVERSIZE, UNSET, VERDICTS } verdict;
+typedef enum { REPEATED, EARLY, LATE, OVERSIZE, UNSET, NO_ROOM, VERDICTS } verdict;
 
 static const struct {
     terse_status status;
@@ -30,6 +31,7 @@ static const struct {
     [LATE] = {TERSE_ESTALE, "the round was closed without it, the worker is done with this step, or another life of it pushed"},
     [OVERSIZE] = {TERSE_ELIMIT, "the packet is larger than any of this slice can be"},
     [UNSET] = {TERSE_ESTATE, "the parameters have no first values yet"},
+    [NO_ROOM] = {TERSE_EAGAIN, "this worker's share of limits.traffic_bytes is full; the packet may come again"},
 };
 
 /* Indices and values raw take 8 bytes an element; nothing that an encoder writes takes more than that and a header. */
@@ -71,8 +73,29 @@ typedef struct {
     ts_buffer *buffer;       /* [borrow] */
     const Terse__Push *push;
     bool compact;            /* held packets are copied out, since they are little of a large frame */
+    bool tight;              /* not all of it fits into the worker's share */
+    uint32_t open;           /* the slice whose packet is taken all the same */
     verdict_list refused[VERDICTS];
 } admission;
+
+/* Whether the worker's share has room for what is to be held of the frame. */
+static void measure(admission *a, size_t useful) {
+    ts_store *store = &a->job->store;
+    size_t limit = ts_flow_held_limit(a->job->server);
+    a->compact = useful + 1024 < a->buffer->capacity / 2;
+    size_t cost = a->compact ? useful : a->buffer->capacity;
+    if (useful == 0 || store->books->held[a->worker] + cost <= limit) return;
+    ts_store_compact(store, a->worker);
+    a->tight = store->books->held[a->worker] + cost > limit;
+    if (!a->tight) return;
+    a->compact = true;
+    a->open = ts_store_first_open(store);
+}
+
+static bool fits(const admission *a, const ts_slice_state *slice, size_t len) {
+    return !a->tight || slice->local == a->open ||
+           a->job->store.books->held[a->worker] + len <= ts_flow_held_limit(a->job->server);
+}
 
 /* Reads the bundle once to the end, so that a frame is taken whole or not at all. */
 static terse_status look_through(admission *a, const ts_frame *frame, size_t *count) {
@@ -86,9 +109,10 @@ static terse_status look_through(admission *a, const ts_frame *frame, size_t *co
         if (judge(a->job, &a->job->store.slices[number], a->worker, a->push->step, len) == VERDICTS) useful += len;
         ++*count;
     }
-    a->compact = useful + 1024 < a->buffer->capacity / 2;
     if (status != TERSE_EAGAIN) return status;
-    return a->push->n_have <= 1 || a->push->n_have == *count ? TERSE_OK : TERSE_ECORRUPT;
+    TS_REQUIRE(a->push->n_have <= 1 || a->push->n_have == *count, TERSE_ECORRUPT);
+    measure(a, useful);
+    return TERSE_OK;
 }
 
 static terse_status hold(admission *a, ts_slice_state *slice, const uint8_t *packet, size_t len, uint64_t now_us) {
@@ -112,6 +136,7 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
     ts_member *member = &job->members.members[a->worker];
     uint32_t incarnation = a->push->incarnation ? a->push->incarnation : 1;
     verdict what = incarnation == member->incarnation ? judge(job, slice, a->worker, a->push->step, len) : LATE;
+    if (what == VERDICTS && !fits(a, slice, len)) what = NO_ROOM;
     if (what == VERDICTS) {
         TS_TRY(hold(a, slice, packet, len, now_us));
         slice->slots[a->worker].samples = a->push->samples;
@@ -148,6 +173,8 @@ terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *b
         if (a.refused[v].count > 0)
             ts_link_ack(job->server, ts_job_peer(job, worker), job->id, a.push->step, verdicts[v].status,
                         a.refused[v].slices, a.refused[v].count, verdicts[v].reason);
+    if (a.refused[NO_ROOM].count > 0)
+        ts_flow_note_refused(job->server, ts_job_peer(job, worker), a.refused[NO_ROOM].count);
     ts_mem_free(lists);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "server/admission.h"
+#include "server/flow.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/stats.h"
@@ -86,10 +87,10 @@ static void note_training(ts_job *job) {
 
 static void serve_replies(ts_job *job) {
     const ts_transport *transport = job->server->transport;
-    size_t half_window = (size_t)job->server->config->limits.window_bytes / 2;
+    size_t half = ts_flow_reply_limit(job->server) / 2;
     for (uint32_t w = 0; w < job->members.count; w++) {
         const ts_member *member = &job->members.members[w];
-        bool room = member->reply_later && transport->ops->queued(transport, member->peer) <= half_window;
+        bool room = member->reply_later && transport->ops->queued(transport, member->peer) <= half;
         if (member->reply_due || room) ts_reply_serve(job, w);
     }
 }

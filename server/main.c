@@ -57,6 +57,7 @@ static int serve(const ts_config *config) {
         .role = TS_ROLE_SERVER,
         .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
         .window_bytes = (size_t)config->limits.window_bytes,
+        .traffic_bytes = config->limits.traffic_bytes,
         .frame_limit_bytes = (size_t)config->limits.frame_bytes,
     };
     ts_transport *transport = NULL;

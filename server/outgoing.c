@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/wire/bundle.h"
+#include "server/flow.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 
@@ -27,19 +28,16 @@ static bool wants(const ts_outgoing_packet *packet, uint32_t worker) {
     return packet->replaces || slot->have == packet->version - 1;
 }
 
-/* A shared frame takes memory once, so a whole round of parameters may lie in a queue; more means a stuck reader. */
-static bool overfull(const ts_job *job, uint32_t peer) {
-    const ts_server *server = job->server;
-    size_t limit = (size_t)server->config->limits.window_bytes + job->store.elems * 2 * sizeof(float);
-    return server->transport->ops->queued(server->transport, peer) > limit;
-}
-
 static void send_to(ts_job *job, uint32_t worker, ts_buffer *frame, const ts_outgoing_packet *packets, uint32_t count) {
     ts_member *member = &job->members.members[worker];
     if (member->state != TS_MEMBER_ATTACHED) return;
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < count; i++) wanted += wants(&packets[i], worker);
-    bool send = wanted == count && !overfull(job, member->peer);
+    bool send = wanted == count;
+    if (send && !ts_flow_queue_has_room(job->server, member->peer, frame->len)) {
+        send = false; /* it gets it alone, when it has read what is there */
+        ts_flow_note_withheld(job->server, member->peer);
+    }
     if (send) ts_link_send(job->server, member->peer, frame);
     for (uint32_t i = 0; i < count; i++) {
         ts_slot *slot = &packets[i].slice->slots[worker];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/peer_link.h"
 
+#include "server/flow.h"
+
 uint64_t ts_server_deadline_us(const ts_server *server) {
     return (uint64_t)(server->config->consistency.deadline_s * 1e6);
 }
@@ -20,13 +22,19 @@ void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame) {
     link->last_sent_us = ts_server_now(server);
 }
 
+void ts_link_answer(ts_server *server, uint32_t peer, ts_buffer *frame) {
+    if (ts_flow_queue_has_room(server, peer, frame->len)) ts_link_send(server, peer, frame);
+    else ts_flow_note_withheld(server, peer);
+}
+
 void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header) {
     ts_buffer *frame;
     if (ts_frame_control(header, &frame) != TERSE_OK) {
         server->links[peer].send_failures++;
         return;
     }
-    ts_link_send(server, peer, frame);
+    if (header->body_case == TERSE__HEADER__BODY_ABORT) ts_link_send(server, peer, frame); /* nobody asks for it */
+    else ts_link_answer(server, peer, frame);
     ts_buffer_unref(frame);
 }
 
@@ -71,5 +79,6 @@ void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const 
 
 bool ts_link_quiet(const ts_server *server, uint32_t peer) {
     uint64_t silent_us = ts_server_now(server) - server->links[peer].last_sent_us;
+    if (server->transport->ops->queued(server->transport, peer) > 0) return false; /* it will hear of us when it reads */
     return silent_us >= ts_heartbeat_us(ts_server_deadline_us(server));
 }

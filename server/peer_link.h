@@ -7,7 +7,12 @@
 
 /* Sends a finished frame. frame: [borrow]. A frame that cannot be sent is counted: peers ask again. */
 void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame);
-/* Builds and sends a frame without payload. header: [borrow]. What cannot be built is counted like what is not sent. */
+/* The same for what the peer asks for again when it does not come: withheld and counted while its queue is full. */
+void ts_link_answer(ts_server *server, uint32_t peer, ts_buffer *frame);
+/*
+ * Builds and sends a frame without payload. header: [borrow]. What cannot be built is counted like what is not sent; what
+ * finds the peer's queue full is withheld and counted.
+ */
 void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header);
 /*
  * An Ack of the job's `step`. slices: [borrow] count local numbers; none acknowledges the request itself.

@@ -34,7 +34,7 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
     TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES_MAX, TERSE_ELIMIT);
     if (reduce->answered && message->sequence <= reduce->last) {
         /* An older one than the last was answered to everybody before the last could open. */
-        if (message->sequence == reduce->last) ts_link_send(job->server, ts_job_peer(job, worker), reduce->result);
+        if (message->sequence == reduce->last) ts_link_answer(job->server, ts_job_peer(job, worker), reduce->result);
         return TERSE_OK;
     }
     TS_REQUIRE(!reduce->open || message->sequence == reduce->sequence, TERSE_ESTATE);
@@ -94,7 +94,7 @@ void ts_reduce_check(struct ts_job *job) {
     reduce->answered = true;
     forget_terms(reduce);
     for (uint32_t w = 0; w < reduce->workers; w++)
-        if (job->members.members[w].state == TS_MEMBER_ATTACHED) ts_link_send(job->server, ts_job_peer(job, w), frame);
+        if (job->members.members[w].state == TS_MEMBER_ATTACHED) ts_link_answer(job->server, ts_job_peer(job, w), frame);
 }
 
 bool ts_reduce_waits(const struct ts_job *job, uint32_t worker) {

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/wire/bundle.h"
+#include "server/flow.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 
@@ -169,7 +170,7 @@ static terse_status serve_slot(ts_job *job, uint32_t worker, const ts_slice_stat
 void ts_reply_serve(struct ts_job *job, uint32_t worker) {
     ts_member *member = &job->members.members[worker];
     const ts_transport *transport = job->server->transport;
-    size_t limit = (size_t)job->server->config->limits.window_bytes;
+    size_t limit = ts_flow_reply_limit(job->server);
     ts_replies *replies = &job->replies;
     terse_status status = TERSE_OK;
     member->reply_due = member->reply_later = false;

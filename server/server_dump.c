@@ -2,7 +2,9 @@
 /* The whole state in text, for SIGUSR2. */
 #include <inttypes.h>
 
+#include "server/flow.h"
 #include "server/job.h"
+#include "server/server_memory.h"
 
 static const char *const state_names[] = {"running", "finished", "failed"};
 static const char *const member_names[] = {"expected", "attached", "gone"};
@@ -16,10 +18,11 @@ static void dump_peers(const ts_server *server, FILE *out) {
         fprintf(out,
                 "  peer %u %s: heard %.1f s ago, in %" PRIu64 " frames %" PRIu64 " bytes, out %" PRIu64
                 " frames %" PRIu64 " bytes, queued %zu bytes, corrupt %" PRIu64 ", other version %" PRIu64
-                ", refused %" PRIu64 ", quarantined %" PRIu64 ", unsent %" PRIu64 "\n",
+                ", refused %" PRIu64 ", quarantined %" PRIu64 ", unsent %" PRIu64 ", no room for %" PRIu64
+                " packets, withheld %" PRIu64 "\n",
                 p, transport->peers[p].name, (double)(now_us - link->last_heard_us) / 1e6, link->frames_in,
                 link->bytes_in, link->frames_out, link->bytes_out, transport->ops->queued(transport, p), link->corrupt,
-                link->other_version, link->rejected, link->quarantined, link->send_failures);
+                link->other_version, link->rejected, link->quarantined, link->send_failures, link->no_room, link->withheld);
     }
 }
 
@@ -31,8 +34,9 @@ static void dump_members(const ts_job *job, FILE *out) {
             held += job->store.slices[s].slots[w].frame != NULL;
             owed += job->store.slices[s].slots[w].owed != 0;
         }
-        fprintf(out, "    worker %u: %s, incarnation %u, packets held %u, replies owed %u", w,
-                member_names[member->state], member->incarnation, held, owed);
+        fprintf(out, "    worker %u: %s, incarnation %u, packets held %u (%zu of %zu bytes), replies owed %u", w,
+                member_names[member->state], member->incarnation, held,
+                job->store.books ? job->store.books->held[w] : 0, ts_flow_held_limit(job->server), owed);
         if (member->done) fprintf(out, ", done after %" PRIu64 " steps", member->done_steps);
         fprintf(out, "\n");
     }
@@ -52,7 +56,6 @@ static void dump_slices(const ts_job *job, FILE *out) {
 static void dump_job(const ts_job *job, FILE *out) {
     char waiting[512];
     ts_job_waiting(job, waiting, sizeof waiting);
-    ts_store_memory bytes = ts_store_bytes(&job->store);
     fprintf(out, "  job %u: %s, optimizer %s, generation %u, attached %u, done %u, gone %u of %u workers\n", job->id,
             job->consistency->name, job->optimizer->name, job->members.generation, job->members.attached,
             job->members.done, job->members.gone, job->members.count);
@@ -60,11 +63,6 @@ static void dump_job(const ts_job *job, FILE *out) {
     fprintf(out, "    rounds: version %" PRIu64 ", slice rounds closed %" PRIu64 ", at work %u, ready %u, going out %u\n",
             ts_store_version(&job->store), job->rounds.closed, job->rounds.running, job->rounds.ready_count,
             job->outgoing.count);
-    fprintf(out,
-            "    memory: parameters %zu, reference %zu, optimizer %zu, held packets %zu, packet log %zu, "
-            "bookkeeping %zu, work %zu bytes\n",
-            bytes.params, bytes.reference, bytes.optimizer, bytes.held, bytes.log, bytes.bookkeeping,
-            ts_rounds_bytes(&job->rounds));
     dump_members(job, out);
     dump_slices(job, out);
 }
@@ -76,6 +74,8 @@ void ts_server_dump(const ts_server *server, FILE *out) {
             server->message.text);
     fprintf(out, "  transport: in %" PRIu64 " bytes, out %" PRIu64 " bytes, queued %" PRIu64 ", dropped %" PRIu64 "\n",
             counters.bytes_in, counters.bytes_out, counters.queued_bytes, counters.dropped);
+    ts_server_memory memory = ts_server_memory_of(server);
+    ts_server_memory_print(&memory, out);
     dump_peers(server, out);
     for (uint32_t j = 0; j < server->job_count; j++) dump_job(server->jobs[j], out);
     fflush(out);

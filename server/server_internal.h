@@ -19,6 +19,8 @@ typedef struct {
     uint64_t corrupt, other_version, rejected;
     uint64_t quarantined;               /* slice packets of NaN or infinity, left out of their rounds */
     uint64_t send_failures;
+    uint64_t no_room;                   /* slice packets refused because the worker's share was full */
+    uint64_t withheld;                  /* answers that were not queued, since the peer does not read */
     uint64_t last_abort_us;
 } ts_link;
 

@@ -59,7 +59,7 @@ void ts_stats_serve(struct ts_job *job) {
         ts_member *member = &job->members.members[w];
         if (!member->stats_due) continue;
         member->stats_due = false;
-        if (status == TERSE_OK) ts_link_send(job->server, member->peer, frame);
+        if (status == TERSE_OK) ts_link_answer(job->server, member->peer, frame);
         else job->server->links[member->peer].send_failures++;
     }
     if (status == TERSE_OK) ts_buffer_unref(frame);

@@ -24,6 +24,8 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
 void ts_store_free(ts_store *store) {
     for (uint32_t s = 0; store->slices && s < store->count; s++) free_slice(&store->slices[s], store->workers);
     ts_mem_free(store->slices);
+    if (store->books) ts_mem_free(store->books->held);
+    ts_mem_free(store->books);
     *store = (ts_store){0};
 }
 
@@ -84,11 +86,18 @@ terse_status ts_store_create(ts_store *store, const ts_contract *contract, const
     TS_REQUIRE(server < contract->servers, TERSE_EINVAL);
     ts_store made = {.count = contract->server_slices[server], .workers = workers};
     made.uninitialised = made.count;
+    made.books = ts_mem_calloc(1, sizeof *made.books);
+    TS_REQUIRE(made.books, TERSE_ENOMEM);
+    made.books->held = ts_mem_calloc(workers, sizeof *made.books->held);
     made.slices = ts_mem_calloc(made.count, sizeof *made.slices);
-    TS_REQUIRE(made.slices, TERSE_ENOMEM);
+    if (!made.slices || !made.books->held) {
+        ts_store_free(&made);
+        return TERSE_ENOMEM;
+    }
     for (uint32_t s = 0; s < contract->slice_count; s++) {
         if (contract->slices[s].server != server) continue;
         assert(contract->slices[s].local < made.count);
+        made.slices[contract->slices[s].local].books = made.books;
         terse_status status =
             make_slice(&made.slices[contract->slices[s].local], contract, config, optimizer, s, workers);
         if (status != TERSE_OK) {
@@ -112,6 +121,18 @@ bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw) {
     return true;
 }
 
+/* A frame's memory counts from the first packet in it that is kept to the last. */
+static void enter(ts_buffer *frame, size_t len, size_t *book) {
+    if (frame->holders++ == 0) *book += frame->capacity;
+    frame->useful += len;
+}
+
+static void leave(ts_buffer *frame, size_t len, size_t *book) {
+    frame->useful -= len;
+    if (--frame->holders == 0) *book -= frame->capacity;
+    ts_buffer_unref(frame);
+}
+
 void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,
                    uint64_t step, uint64_t now_us) {
     ts_slot *slot = &slice->slots[worker];
@@ -123,22 +144,45 @@ void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, con
     slot->arrived_us = now_us;
     slot->acked = false;
     slice->held++;
+    enter(frame, len, &slice->books->held[worker]);
 }
 
 void ts_store_drop(ts_slice_state *slice, uint32_t worker) {
     ts_slot *slot = &slice->slots[worker];
     if (!slot->frame) return;
-    ts_buffer_unref(slot->frame);
+    leave(slot->frame, slot->len, &slice->books->held[worker]);
     slot->frame = NULL;
     slot->packet = NULL;
     slot->len = 0;
     slice->held--;
 }
 
+void ts_store_compact(ts_store *store, uint32_t worker) {
+    for (uint32_t s = 0; s < store->count; s++) {
+        ts_slot *slot = &store->slices[s].slots[worker];
+        ts_buffer *copy;
+        if (!slot->frame || store->slices[s].busy || slot->frame->useful + 1024 >= slot->frame->capacity / 2) continue;
+        if (ts_buffer_create(slot->len, &copy) != TERSE_OK) return;
+        if (slot->len > 0) memcpy(copy->data, slot->packet, slot->len);
+        copy->len = slot->len;
+        leave(slot->frame, slot->len, &store->books->held[worker]);
+        enter(copy, slot->len, &store->books->held[worker]);
+        slot->frame = copy;
+        slot->packet = copy->data;
+    }
+}
+
+uint32_t ts_store_first_open(const ts_store *store) {
+    uint32_t first = 0;
+    for (uint32_t s = 1; s < store->count; s++)
+        if (store->slices[s].version < store->slices[first].version) first = s;
+    return first;
+}
+
 static void forget(ts_slice_state *slice, ts_log_entry *entry) {
     if (!entry->frame) return;
     slice->log_bytes -= entry->len;
-    ts_buffer_unref(entry->frame);
+    leave(entry->frame, entry->len, &slice->books->log);
     *entry = (ts_log_entry){0};
 }
 
@@ -148,8 +192,9 @@ void ts_store_log(ts_slice_state *slice, uint64_t version, ts_buffer *frame, siz
     forget(slice, entry);
     *entry = (ts_log_entry){.frame = ts_buffer_ref(frame), .offset = offset, .len = len, .version = version};
     slice->log_bytes += len;
-    /* A log heavier than a quarter of a snapshot is worth nothing to a worker that is far behind. */
-    size_t limit = slice->n * sizeof(float) / 4;
+    enter(frame, len, &slice->books->log);
+    /* A worker that is so far behind does as well with a snapshot; and memory is to be little more than the model's. */
+    size_t limit = slice->n * sizeof(float) / TS_LOG_PART;
     for (uint32_t age = slice->log_entries - 1; age > 0 && slice->log_bytes > limit; age--)
         if (version >= age) forget(slice, &slice->log[(version - age) % slice->log_entries]);
 }
@@ -179,15 +224,20 @@ uint64_t ts_store_hash(ts_slice_state *slice) {
 
 ts_store_memory ts_store_bytes(const ts_store *store) {
     ts_store_memory bytes = {.bookkeeping = store->count * sizeof *store->slices};
+    if (!store->books) return bytes;
+    bytes.log = store->books->log;
+    for (uint32_t w = 0; w < store->workers; w++) bytes.held += store->books->held[w];
     for (uint32_t s = 0; s < store->count; s++) {
         const ts_slice_state *slice = &store->slices[s];
         size_t array = slice->n * sizeof(float);
         bytes.params += array;
         if (slice->reference) bytes.reference += array;
+        if (slice->estimate) bytes.estimates += array;
+        if (slice->encoder) bytes.encoders += ts_encoder_bytes(slice->encoder);
         for (unsigned i = 0; i < TS_OPTIMIZER_STATES; i++)
             if (slice->state[i]) bytes.optimizer += array;
-        for (uint32_t w = 0; w < store->workers; w++) bytes.held += slice->slots[w].len;
-        bytes.log += slice->log_bytes;
+        for (uint32_t w = 0; slice->push_states && w < store->workers; w++)
+            bytes.receivers += sizeof slice->push_states[w] + ts_decode_state_bytes(slice->push_states[w]);
         bytes.bookkeeping += store->workers * sizeof *slice->slots + slice->log_entries * sizeof *slice->log;
     }
     return bytes;

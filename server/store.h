@@ -21,6 +21,8 @@ typedef enum {
     TS_DOWNLINK_AVERAGE    /* aggregate only: C(what of the averages was not said yet), which stays in `reference` */
 } ts_downlink_kind;
 
+#define TS_LOG_PART 16u /* the packet log of a slice is at most a 16th of its parameters' bytes, but the last packet stays */
+
 /* Replies that a worker is owed for a slice: bits of ts_slot.owed. */
 enum { TS_OWED_DELTA = 1, TS_OWED_SNAPSHOT = 2, TS_OWED_PARAMS = 4, TS_OWED_WORD = 8 };
 
@@ -70,12 +72,20 @@ typedef struct {
     ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
     uint32_t log_entries;
     size_t log_bytes;
+    struct ts_store_books *books; /* [borrow] of the store */
     uint64_t hash, hash_steps;
     bool hashed;
 } ts_slice_state;
 
+/* Memory of the frames that packets lie in, each frame once. */
+typedef struct ts_store_books {
+    size_t log;    /* of the packet logs */
+    size_t *held;  /* [own] a worker: of what it pushed and no round has used yet */
+} ts_store_books;
+
 typedef struct {
     ts_slice_state *slices; /* [own] by local number */
+    ts_store_books *books;  /* [own] */
     uint32_t count, workers;
     uint32_t uninitialised;
     size_t elems, largest_elems;
@@ -95,6 +105,13 @@ bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);
 /* Takes a packet into a worker's empty slot, with a reference of its own on the frame. */
 void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,
                    uint64_t step, uint64_t now_us);
+/*
+ * Copies a worker's packets out of frames of which they are less than half, so that the rest can go. Without memory
+ * they stay where they are. Not for slices that are busy.
+ */
+void ts_store_compact(ts_store *store, uint32_t worker);
+/* The slice that the job needs first: the lowest number of the lowest version. 0 without slices. */
+uint32_t ts_store_first_open(const ts_store *store);
 /* Empties a slot's packet; what is owed stays. */
 void ts_store_drop(ts_slice_state *slice, uint32_t worker);
 
@@ -108,8 +125,14 @@ uint64_t ts_store_version(const ts_store *store);
 /* XXH3-64 of the parameters; not while busy. */
 uint64_t ts_store_hash(ts_slice_state *slice);
 
+/* Bytes, each counted once. */
 typedef struct {
-    size_t params, reference, optimizer, held, log, bookkeeping;
+    size_t params, reference, optimizer;
+    size_t estimates;   /* of EF21: one sum for all workers */
+    size_t receivers;   /* what the push pipelines (`delta`) remember of each worker */
+    size_t encoders;    /* what the pull pipelines remember (low-rank factors) */
+    size_t held, log;   /* frames of the packets that wait for a round, of the packet logs */
+    size_t bookkeeping;
 } ts_store_memory;
 ts_store_memory ts_store_bytes(const ts_store *store);
 

@@ -16,6 +16,9 @@ typedef struct ts_buffer {
     size_t len;      /* bytes in use */
     size_t capacity; /* bytes allocated */
     int references;  /* atomic; do not touch */
+    /* Of one owner that keeps books on what it holds: how many of its things lie in here, and their bytes. */
+    uint32_t holders;
+    size_t useful;
 } ts_buffer;
 
 /* A new buffer with room for `capacity` bytes, len 0, one reference. Returns TERSE_ENOMEM. Thread: any. */

@@ -65,6 +65,8 @@ typedef struct ts_encoder ts_encoder;
 /* spec: copied, what it points to is borrowed until destroy. Returns TERSE_EINVAL, TERSE_ENOMEM. */
 terse_status ts_encoder_create(const ts_codec_spec *spec, ts_encoder **out) TERSE_NODISCARD;
 void ts_encoder_destroy(ts_encoder *encoder);
+/* Memory that it holds. */
+size_t ts_encoder_bytes(const ts_encoder *encoder);
 
 /*
  * One step's input. The sweep computes, per element i, in float32 and in this order:
@@ -141,6 +143,7 @@ bool ts_pipeline_is_stateful(const ts_pipeline *pipeline);
 /* Returns TERSE_EINVAL (the pipeline needs none, no such slice), TERSE_ENOMEM. */
 terse_status ts_decode_state_create(const ts_codec_spec *spec, uint32_t slice, ts_decode_state **out) TERSE_NODISCARD;
 void ts_decode_state_destroy(ts_decode_state *state); /* NULL is fine */
+size_t ts_decode_state_bytes(const ts_decode_state *state); /* memory that it holds */
 
 /* A packet taken apart: for sparse pipelines the changed elements, else every element. Lives in the scratch. */
 typedef struct {

@@ -51,6 +51,10 @@ void ts_encoder_destroy(ts_encoder *encoder) {
     ts_mem_free(encoder);
 }
 
+size_t ts_encoder_bytes(const ts_encoder *encoder) {
+    return sizeof *encoder + ts_encoder_transform_bytes(&encoder->transform);
+}
+
 /* All memory this step can need, so that nothing fails once the residual changes. */
 static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candidates *candidates) {
     const ts_pipeline *p = e->spec.pipeline;

@@ -31,6 +31,12 @@ void ts_encoder_transform_destroy(ts_encoder_transform *t) {
     ts_mem_free(t->memory);
 }
 
+size_t ts_encoder_transform_bytes(const ts_encoder_transform *t) {
+    size_t bytes = t->memory ? t->view.stage->memory(&t->view) * sizeof *t->memory : 0;
+    for (uint32_t s = 0; t->sent && s < t->slices; s++) bytes += sizeof t->sent[s] + ts_decode_state_bytes(t->sent[s]);
+    return bytes;
+}
+
 /* Delta: the values of a block and what its packet says, side by side. */
 static size_t block_room(const ts_codec_spec *spec) {
     ts_block_format format = ts_block_format_of(spec->pipeline, NULL, false);

@@ -17,6 +17,8 @@ typedef struct {
 /* Returns TERSE_ENOMEM. */
 terse_status ts_encoder_transform_create(const ts_codec_spec *spec, ts_encoder_transform *out) TERSE_NODISCARD;
 void ts_encoder_transform_destroy(ts_encoder_transform *transform);
+/* Memory that it holds beside itself. */
+size_t ts_encoder_transform_bytes(const ts_encoder_transform *transform);
 /* All memory a step can need. Returns TERSE_ENOMEM. */
 terse_status ts_encoder_transform_reserve(const ts_encoder_transform *transform, const ts_codec_spec *spec,
                                           ts_scratch *scratch) TERSE_NODISCARD;

@@ -33,6 +33,8 @@ void ts_decode_state_destroy(ts_decode_state *state) {
     ts_mem_free(state);
 }
 
+size_t ts_decode_state_bytes(const ts_decode_state *state) { return sizeof *state + state->n * sizeof *state->value; }
+
 bool ts_delta_tolerates(const ts_quantise_stage *quantise, const ts_stage_args *args) {
     /* The smallest argument at which residuals of random gradients were seen to stay bounded, refreshed or not. */
     static const struct {

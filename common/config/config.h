@@ -123,6 +123,7 @@ typedef struct {
     struct {
         uint64_t frame_bytes;       /* largest frame */
         uint64_t window_bytes;      /* credits a peer */
+        uint64_t traffic_bytes;     /* of messages that a server holds for all its workers */
         uint64_t tensors;           /* largest number of tensors */
     } limits;
     struct {
@@ -174,6 +175,11 @@ void ts_config_unused_rules(const ts_config *config, ts_config_tensor (*tensor)(
 /* Whether momentum and weight decay of this tensor are the worker's: error feedback and momentum correction are on, the
  * optimizer is sgd and its push pipeline is sparse. */
 bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);
+
+/* One worker's share of limits.traffic_bytes. */
+static inline uint64_t ts_config_traffic_share(const ts_config *config, uint32_t workers) {
+    return config->limits.traffic_bytes / (workers > 0 ? workers : 1);
+}
 
 /* Whether servers need norms of whole tensors, so that none is cut (lamb, clipping by norm). */
 bool ts_config_whole_tensors(const ts_config *config);

@@ -194,8 +194,13 @@ const ts_config_key ts_config_keys[] = {
 
     {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65536, .high = 1u << 30,
      .unit = "bytes", .doc = "Largest message. A slice must fit: at least 8 times servers.slice_elems + 65536."},
-    {"limits.window_bytes", TS_KEY_U64, AT(limits.window_bytes), "67108864", .low = 65536, .high = (uint64_t)1 << 40,
+    {"limits.window_bytes", TS_KEY_U64, AT(limits.window_bytes), "16777216", .low = 65536, .high = (uint64_t)1 << 40,
      .unit = "bytes", .doc = "Bytes that one peer may have under way to this process; the sender waits beyond it."},
+    {"limits.traffic_bytes", TS_KEY_U64, AT(limits.traffic_bytes), "2147483648", .low = 4096, .high = (uint64_t)1 << 50,
+     .unit = "bytes",
+     .doc = "Messages that a server holds for all its workers: under way, waiting for their round, queued for a worker. "
+            "Each worker has an equal share. A push beyond it is refused and comes again; a worker that "
+            "does not read gets its answers when it does. Both are counted, and the log names the worker."},
     {"limits.tensors", TS_KEY_U64, AT(limits.tensors), "65536", .low = 1, .high = 1u << 20,
      .doc = "Largest number of tensors."},
 

@@ -39,7 +39,7 @@
 #include "common/net/bell.h"
 #include "common/net/mpi_transport.h"
 
-#define TS_MPI_WIRE_VERSION 1u
+#define TS_MPI_WIRE_VERSION 2u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */

@@ -19,7 +19,7 @@
 /* Who a rank is. Plain bytes between processes of one architecture. */
 typedef struct {
     uint32_t magic, version, role, shared_memory;
-    uint64_t window_bytes, frame_limit_bytes;
+    uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
     char host[40];
     ts_bell_address bell;
 } roll_entry;
@@ -47,7 +47,7 @@ static void nap(void) {
 static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
     roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .role = (uint32_t)options->role,
                         .shared_memory = ts_mpi_shared_memory_on(), .window_bytes = options->window_bytes,
-                        .frame_limit_bytes = options->frame_limit_bytes};
+                        .traffic_bytes = options->traffic_bytes, .frame_limit_bytes = options->frame_limit_bytes};
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     int len = 0;
     MPI_Get_processor_name(host, &len);
@@ -181,9 +181,17 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
 
 /* ---- the table --------------------------------------------------------------------------------------------------------- */
 
+/* What a server can spare for one direction of one worker: of its equal share a quarter is for what is under way. */
+static uint64_t most_of(const roll_entry *entry, uint32_t workers) {
+    return entry->traffic_bytes > 0 ? entry->traffic_bytes / (8u * (uint64_t)(workers ? workers : 1)) : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 /* Both ends come to the same result. */
-static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry) {
-    uint64_t window = own->window_bytes < entry->window_bytes ? own->window_bytes : entry->window_bytes;
+static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry, uint32_t workers) {
+    uint64_t window = least(own->window_bytes, entry->window_bytes);
+    window = least(window, least(most_of(own, workers), most_of(entry, workers)));
     if (window < TS_MPI_PACED_FIRST_BYTES) window = TS_MPI_PACED_FIRST_BYTES;
     peer->paced = !peer->same_host || !own->shared_memory || !entry->shared_memory;
     peer->window_max_bytes = (size_t)window;
@@ -210,8 +218,8 @@ static void name_peers(const roll *call) {
         mpi->peers[r].last = &mpi->peers[r].first;
         mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
         mpi->peers[r].heard_us = ts_mpi_clock_us();
-        set_window(&mpi->peers[r], own, entry);
     }
+    for (int r = 0; r < call->size; r++) set_window(&mpi->peers[r], own, &call->entries[r], counts[TS_ROLE_WORKER]);
     mpi->base.peers = mpi->names;
     mpi->base.self = (uint32_t)call->rank;
     mpi->base.servers = counts[TS_ROLE_SERVER];

@@ -12,6 +12,7 @@ typedef struct {
     ts_role role;
     uint64_t deadline_us;      /* for the roll call; MPI_Init gets 4 s more */
     size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
+    uint64_t traffic_bytes;    /* a server: of messages that it holds for all its workers; 0 for no limit */
     size_t frame_limit_bytes;  /* larger frames are refused on both sides */
     bool needs_multiple;       /* the owner polls from another thread than the one that initialised MPI */
 } ts_mpi_options;

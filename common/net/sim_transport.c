@@ -34,6 +34,10 @@ struct ts_sim_network {
     endpoint *endpoints;
     ts_peer *names;
     bool *dead, *cut;       /* cut: peers × peers */
+    bool *stopped;          /* does not read */
+    flight *parked;         /* to those, in the order of sending */
+    size_t parked_count, parked_room;
+    size_t *queued;         /* peers × peers: bytes parked */
     uint64_t *last_due_us;  /* peers × peers: keeps order when !reorder */
     flight *heap;           /* binary heap by (due, sequence) */
     size_t count, room;
@@ -106,6 +110,19 @@ static terse_status corrupted(ts_sim_network *net, const ts_buffer *frame, ts_bu
     return TERSE_OK;
 }
 
+static terse_status park(ts_sim_network *net, const flight *added) {
+    if (net->parked_count == net->parked_room) {
+        size_t room = net->parked_room ? net->parked_room * 2 : 64;
+        flight *grown = ts_mem_realloc(net->parked, room, sizeof *grown);
+        TS_REQUIRE(grown, TERSE_ENOMEM);
+        net->parked = grown;
+        net->parked_room = room;
+    }
+    net->parked[net->parked_count++] = *added;
+    net->queued[(size_t)added->from * net->peers + added->to] += added->frame->len;
+    return TERSE_OK;
+}
+
 static terse_status launch(ts_sim_network *net, uint32_t from, uint32_t to, ts_buffer *frame) {
     size_t pair = (size_t)from * net->peers + to;
     flight added = {.due_us = net->now_us + delay(net), .sequence = net->sequence++, .from = from, .to = to};
@@ -113,7 +130,7 @@ static terse_status launch(ts_sim_network *net, uint32_t from, uint32_t to, ts_b
     net->last_due_us[pair] = added.due_us;
     if (chance(net, net->options.corrupt)) TS_TRY(corrupted(net, frame, &added.frame));
     else added.frame = ts_buffer_ref(frame);
-    terse_status status = heap_push(net, &added);
+    terse_status status = net->stopped[to] ? park(net, &added) : heap_push(net, &added);
     if (status != TERSE_OK) ts_buffer_unref(added.frame);
     return status;
 }
@@ -152,8 +169,8 @@ static bool sim_poll(ts_transport *transport) {
 }
 
 static size_t sim_queued(const ts_transport *transport, uint32_t peer) {
-    (void)transport, (void)peer; /* the network takes everything at once */
-    return 0;
+    const ts_sim_network *net = ((const endpoint *)transport)->network; /* which takes everything at once, else */
+    return peer < net->peers ? net->queued[(size_t)transport->self * net->peers + peer] : 0;
 }
 
 static void sim_drop_peer(ts_transport *transport, uint32_t peer) {
@@ -207,7 +224,9 @@ terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network
     net->dead = ts_mem_calloc(net->peers, sizeof *net->dead);
     net->cut = ts_mem_calloc(pairs, sizeof *net->cut);
     net->last_due_us = ts_mem_calloc(pairs, sizeof *net->last_due_us);
-    bool whole = net->endpoints && net->names && net->dead && net->cut && net->last_due_us;
+    net->stopped = ts_mem_calloc(net->peers, sizeof *net->stopped);
+    net->queued = ts_mem_calloc(pairs, sizeof *net->queued);
+    bool whole = net->endpoints && net->names && net->dead && net->cut && net->last_due_us && net->stopped && net->queued;
     if (!whole || (name_peers(net), make_endpoints(net) != TERSE_OK)) {
         ts_sim_network_destroy(net);
         return TERSE_ENOMEM;
@@ -224,6 +243,7 @@ static void empty_inbox(endpoint *self) {
 void ts_sim_network_destroy(ts_sim_network *network) {
     if (!network) return;
     while (network->count) ts_buffer_unref(heap_pop(network).frame);
+    while (network->parked_count) ts_buffer_unref(network->parked[--network->parked_count].frame);
     for (uint32_t p = 0; network->endpoints && p < network->peers; p++) {
         empty_inbox(&network->endpoints[p]);
         ts_mem_free(network->endpoints[p].inbox);
@@ -235,6 +255,9 @@ void ts_sim_network_destroy(ts_sim_network *network) {
     ts_mem_free(network->dead);
     ts_mem_free(network->cut);
     ts_mem_free(network->last_due_us);
+    ts_mem_free(network->stopped);
+    ts_mem_free(network->parked);
+    ts_mem_free(network->queued);
     ts_mem_free(network);
 }
 
@@ -255,7 +278,29 @@ static void forget_flights(ts_sim_network *net, uint32_t peer) {
     }
 }
 
+/* Those from or to a peer leave the queues: into the air, or, when it is dead, into nothing. */
+static void unpark(ts_sim_network *net, uint32_t peer, bool dead) {
+    size_t kept = 0;
+    for (size_t i = 0; i < net->parked_count; i++) {
+        flight next = net->parked[i];
+        if (next.to != peer && !(dead && next.from == peer)) {
+            net->parked[kept++] = next;
+            continue;
+        }
+        net->queued[(size_t)next.from * net->peers + next.to] -= next.frame->len;
+        if (next.due_us < net->now_us) next.due_us = net->now_us;
+        if (dead || heap_push(net, &next) != TERSE_OK) ts_buffer_unref(next.frame);
+    }
+    net->parked_count = kept;
+}
+
+void ts_sim_stop_reading(ts_sim_network *network, uint32_t peer, bool stopped) {
+    network->stopped[peer] = stopped;
+    if (!stopped) unpark(network, peer, false);
+}
+
 void ts_sim_kill(ts_sim_network *network, uint32_t peer) {
+    unpark(network, peer, true);
     network->dead[peer] = true;
     forget_flights(network, peer);
     empty_inbox(&network->endpoints[peer]);

@@ -17,6 +17,8 @@
 #define TS_CLIENT_ABSENT_US 500000u /* between two ticks: more than their longest distance */
 #define TS_CLIENT_RTO_US 1000000u
 #define TS_CLIENT_RTO_MAX_US 8000000u
+#define TS_CLIENT_CROWDED_US 50000u             /* a server without room is tried again after that, */
+#define TS_CLIENT_CROWDED_BYTES ((size_t)16 << 20) /* with so much at a time */
 #define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
 #define TS_CLIENT_BAD_PACKETS_MAX 16u /* checksummed packets that do not decode before the client gives up */
 
@@ -85,6 +87,7 @@ typedef struct {
     uint32_t gathered_count;
     size_t gathered_bytes;
     uint64_t gathered_since_us;
+    bool crowded;          /* it had no room for all of what we pushed */
     uint64_t heard_us, sent_us, rto_us, rto_at_us;
     uint64_t gap_us; /* how long answers lately took */
     uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */

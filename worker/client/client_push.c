@@ -294,6 +294,11 @@ void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) 
 
 void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
     if (ack->status == TERSE_ECORRUPT) return;
+    if (ack->status == TERSE_EAGAIN) {
+        server->crowded = true;
+        server->rto_at_us = ts_client_now(client) + TS_CLIENT_CROWDED_US;
+        return;
+    }
     if (ack->status == TERSE_OK && ack->step == 0 && client->worker == 0 && !ack->settled) {
         /* It may be a late answer to Set, which names the same slices. Should the push have been lost, it goes again
          * after the longest pause; else its data comes before. */

@@ -10,8 +10,18 @@ static void repeat_pushes(ts_client *client, ts_client_server *server) {
     uint32_t *locals = ts_mem_calloc(server->slice_count ? server->slice_count : 1, sizeof *locals);
     if (!locals) return;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < server->slice_count; i++)
-        if (client->outbox.slots[server->slices[i]].state == TS_SLOT_SENT) locals[count++] = i;
+    size_t bytes = 0, most = server->crowded ? TS_CLIENT_CROWDED_BYTES : SIZE_MAX;
+    server->crowded = false; /* unless this is not all, or the server says so again */
+    for (uint32_t i = 0; i < server->slice_count && !server->crowded; i++) {
+        const ts_outbox_slot *slot = &client->outbox.slots[server->slices[i]];
+        if (slot->state != TS_SLOT_SENT) continue;
+        if (count > 0 && slot->len > most - bytes) {
+            server->crowded = true;
+            break;
+        }
+        bytes += slot->len;
+        locals[count++] = i;
+    }
     if (count) {
         client->counters.retransmits++;
         ts_client_send_packets(client, server, locals, count);

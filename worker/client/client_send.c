@@ -38,7 +38,7 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
     server->rto_us = patience < TS_CLIENT_RTO_US ? TS_CLIENT_RTO_US
                      : patience > TS_CLIENT_RTO_MAX_US ? TS_CLIENT_RTO_MAX_US : patience;
     server->asked_us = now;
-    server->rto_at_us = server->asked_us + server->rto_us;
+    server->rto_at_us = server->asked_us + (server->crowded ? TS_CLIENT_CROWDED_US : server->rto_us);
 }
 
 static bool on_demand(const ts_client *client, uint32_t slice) {

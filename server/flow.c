@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/flow.h"
+
+#include "common/base/log.h"
+
+#define REPLY_BYTES ((size_t)8 << 20) /* as much as keeps any link busy until the next look */
+
+static size_t share(const ts_server *server) {
+    return (size_t)ts_config_traffic_share(server->config, server->transport->workers);
+}
+
+size_t ts_flow_held_limit(const ts_server *server) { return share(server) / 2; }
+
+size_t ts_flow_queue_limit(const ts_server *server) { return share(server) / 4; }
+
+size_t ts_flow_reply_limit(const ts_server *server) {
+    size_t limit = ts_flow_queue_limit(server);
+    return limit < REPLY_BYTES ? limit : REPLY_BYTES;
+}
+
+bool ts_flow_queue_has_room(const ts_server *server, uint32_t peer, size_t bytes) {
+    size_t queued = server->transport->ops->queued(server->transport, peer);
+    return queued == 0 || queued + bytes <= ts_flow_queue_limit(server);
+}
+
+static bool worth_saying(uint64_t before, uint64_t now) {
+    uint64_t both = before ^ now;
+    return both > before; /* the highest bit is new */
+}
+
+void ts_flow_note_refused(ts_server *server, uint32_t peer, size_t packets) {
+    ts_link *link = &server->links[peer];
+    uint64_t before = link->no_room;
+    link->no_room += packets;
+    if (!worth_saying(before, link->no_room)) return;
+    ts_log(TS_LOG_WARN, "flow", "a worker's packets wait: its share of limits.traffic_bytes is full",
+           "worker=\"%s\" share=%zu packets_refused=%llu", ts_server_peer_name(server, peer), ts_flow_held_limit(server),
+           (unsigned long long)link->no_room);
+}
+
+void ts_flow_note_withheld(ts_server *server, uint32_t peer) {
+    ts_link *link = &server->links[peer];
+    uint64_t before = link->withheld++;
+    if (!worth_saying(before, link->withheld)) return;
+    ts_log(TS_LOG_WARN, "flow", "a worker does not read what it is sent: answers wait",
+           "worker=\"%s\" queued=%zu limit=%zu withheld=%llu", ts_server_peer_name(server, peer),
+           server->transport->ops->queued(server->transport, peer), ts_flow_queue_limit(server),
+           (unsigned long long)link->withheld);
+}
