@@ -18,3 +18,12 @@ bench: deps ## all benchmarks: codec, optimizers, transport, idle CPU (minutes; 
 	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-idle
 
 .PHONY: bench bench-codec bench-optimizer bench-idle readme-table
+
+# ---- whole rounds over networks, and what one server takes -------------------------------------------------------------
+$(BUILD)/bench_round: $(call objs,tests/bench/bench_round.c $(wildcard worker/models/*.c worker/data/*.c)) $(BUILD)/libterse.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/bench_allreduce: $(BUILD)/obj/tests/bench/bench_allreduce.o
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+bench-net: all $(BUILD)/bench_round $(BUILD)/bench_allreduce ## rounds over shaped links between network namespaces (root), beside Open MPI's all-reduce
+	BUILD=$(BUILD) python3 tests/bench/bench_net.py
+.PHONY: bench-net
