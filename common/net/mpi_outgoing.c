@@ -57,9 +57,13 @@ void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t number) {
 
 void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner) {
     ts_mpi_peer *peer = &mpi->peers[owner->peer];
-    if (owner->tag == TS_TAG_CREDIT) peer->crediting = false;
-    else peer->sends--;
     ts_buffer_unref(owner->frame);
+    if (owner->tag != TS_TAG_CREDIT) {
+        peer->sends--;
+        return;
+    }
+    peer->crediting = false;
+    ts_mpi_return_credit(mpi, owner->peer); /* what came meanwhile: the peer may have nothing else to wait for */
 }
 
 /* One message to MPI. frame: what holds the bytes; gets a reference until they have been read. Room is reserved. */
