@@ -27,3 +27,12 @@ $(BUILD)/bench_allreduce: $(BUILD)/obj/tests/bench/bench_allreduce.o
 bench-net: all $(BUILD)/bench_round $(BUILD)/bench_allreduce ## rounds over shaped links between network namespaces (root), beside Open MPI's all-reduce
 	BUILD=$(BUILD) python3 tests/bench/bench_net.py
 .PHONY: bench-net
+$(BUILD)/bench_push_pull: $(BUILD)/obj/tests/bench/bench_push_pull.o
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/obj/tests/bench/bench_push_pull.o: ISA := -O3
+$(BUILD)/bench_requests: $(BUILD)/obj/tests/bench/bench_requests.o $(BUILD)/libterse.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+bench-server: all $(BUILD)/bench_round $(BUILD)/bench_push_pull $(BUILD)/bench_requests ## what one server takes: dense stream, sparse rounds, small requests
+	BUILD=$(BUILD) python3 tests/bench/bench_push_pull.py
+	BUILD=$(BUILD) python3 tests/bench/bench_requests.py
+.PHONY: bench-server
