@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* terse check CONFIG: refuses it with one sentence, or says what it means. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/cli/cmd_check_plan.h"
 #include "common/cli/commands.h"
 #include "common/config/config.h"
-#include "common/config/config_shapes.h"
+#include "common/config/config_models.h"
 
 static void print_help(void) {
-    puts("usage: terse check CONFIG [--set KEY=VALUE]...\n"
+    puts("usage: terse check CONFIG [--set KEY=VALUE]... [--servers N] [--workers N]\n"
+         "                   [--placement [--shared-hosts]]\n"
          "       terse check --docs\n"
          "\n"
          "Checks a config as terse-server and terse-worker would, and prints what it means: who does what,\n"
-         "and for each rule its pipelines and where momentum is applied.\n"
+         "and for each rule its pipelines and where momentum is applied. Where the model's tensors are\n"
+         "known (built-in models, `synthetic`), also what memory a server and a worker will take.\n"
          "\n"
          "  --set KEY=VALUE  overrides a key, as training.epochs=2; may be repeated\n"
+         "  --servers N, --workers N  of the launch in mind: 2 and 4 when not given\n"
+         "  --placement      each server's share: tensors, slices, work, traffic, memory, and the imbalance\n"
+         "  --shared-hosts   servers run on the workers' hosts, workers dealt out in turn\n"
          "  --docs           prints configs/README.md, which is made from the table of keys\n"
          "  --help, --version\n"
          "\n"
@@ -101,28 +108,63 @@ static void say_note(void *context, const char *text) {
     printf("note: %s\n", text);
 }
 
-/* The model's tensors are only known to the worker, but a synthetic model's list is in the config. */
-static void print_shapes(const ts_config *config) {
-    ts_shapes shapes;
-    if (!config->training.shapes) return;
-    if (ts_shapes_read(config->training.shapes, config->limits.tensors, &shapes, NULL) != TERSE_OK) return;
+static uint64_t slices_of(const ts_config *config, const ts_shapes *shapes, uint32_t *at_worker) {
     uint64_t slices = 0;
-    uint32_t at_worker = 0;
-    for (uint32_t i = 0; i < shapes.count; i++) {
-        const ts_shape *shape = &shapes.tensors[i];
+    for (uint32_t i = 0; i < shapes->count; i++) {
+        const ts_shape *shape = &shapes->tensors[i];
         const ts_pipeline *push = ts_config_pipeline(&config->push, shape->name, shape->shape, shape->ndim);
         slices += (shape->n - 1) / config->servers.slice_elems + 1;
-        at_worker += ts_config_worker_momentum(config, push);
+        *at_worker += ts_config_worker_momentum(config, push);
     }
+    return slices;
+}
+
+/* What is only known where the model's tensors are. */
+static terse_status print_tensors(const ts_config *config, const ts_check_layout *layout) {
+    ts_shapes shapes;
+    ts_error error = {{0}};
+    terse_status status = ts_config_tensors(config, &shapes, &error);
+    if (status == TERSE_ENOTFOUND && !layout->placement) return TERSE_OK; /* only the worker knows them */
+    if (status != TERSE_OK) {
+        fprintf(stderr, "terse check: %s\n", error.text);
+        return status;
+    }
+    uint32_t at_worker = 0;
+    uint64_t slices = slices_of(config, &shapes, &at_worker);
     printf("  %u tensors, %llu parameters, %llu slices; momentum at the workers for %u tensors\n", shapes.count,
            (unsigned long long)shapes.parameters, (unsigned long long)slices, at_worker);
     ts_config_unused_rules(config, shape_at, &shapes, shapes.count, say_note, NULL);
+    status = ts_check_print_plan(config, &shapes, layout);
     ts_shapes_clear(&shapes);
+    return status;
 }
 
 static int usage_error(const char *what) {
     fprintf(stderr, "terse check: %s\nusage: terse check CONFIG [--set KEY=VALUE]...\n", what);
     return TS_EXIT_CONFIG;
+}
+
+/* A count behind an option. */
+static bool take_count(int argc, char **argv, int *at, uint32_t *count) {
+    char *end = NULL;
+    if (*at + 1 >= argc) return false;
+    unsigned long value = strtoul(argv[++*at], &end, 10);
+    if (*end != '\0' || value < 1 || value > 4096) return false;
+    *count = (uint32_t)value;
+    return true;
+}
+
+/* Takes this command's own options. what: [out] the word that is none of them, when there is one. */
+static bool take_layout(int argc, char **argv, ts_check_layout *layout, const char **what) {
+    for (int i = 1; i < argc; i++) {
+        *what = argv[i];
+        if (strcmp(argv[i], "--placement") == 0) layout->placement = true;
+        else if (strcmp(argv[i], "--shared-hosts") == 0) layout->placement = layout->shared_hosts = true;
+        else if (strcmp(argv[i], "--servers") == 0 && take_count(argc, argv, &i, &layout->servers)) continue;
+        else if (strcmp(argv[i], "--workers") == 0 && take_count(argc, argv, &i, &layout->workers)) continue;
+        else return false;
+    }
+    return true;
 }
 
 int ts_cmd_check(int argc, char **argv) {
@@ -140,9 +182,13 @@ int ts_cmd_check(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--docs") == 0) {
         return ts_config_write_docs(stdout) == TERSE_OK ? TS_EXIT_OK : TS_EXIT_FAILED;
     }
-    if (argc > 1) {
-        char what[120];
-        snprintf(what, sizeof what, "%.80s: %s", argv[1], argv[1][0] == '-' ? "no such option" : "one CONFIG at a time");
+    ts_check_layout layout = {.servers = 2, .workers = 4};
+    const char *word = NULL;
+    if (!take_layout(argc, argv, &layout, &word)) {
+        char what[160];
+        bool counts = strcmp(word, "--servers") == 0 || strcmp(word, "--workers") == 0;
+        snprintf(what, sizeof what, "%.80s: %s", word, counts ? "a number from 1 to 4096 belongs behind it"
+                 : word[0] == '-' ? "no such option" : "one CONFIG at a time");
         return usage_error(what);
     }
     if (!line.config) return usage_error("which CONFIG?");
@@ -154,8 +200,8 @@ int ts_cmd_check(int argc, char **argv) {
     }
     printf("%s: fine\n", line.config);
     print_summary(config);
-    print_shapes(config);
+    status = print_tensors(config, &layout);
     ts_config_notes(config, say_note, NULL);
     ts_config_free(config);
-    return TS_EXIT_OK;
+    return status == TERSE_OK ? TS_EXIT_OK : status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
 }

@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/contract/contract.h"
 #include "common/contract/contract_limits.h"
+#include "common/contract/contract_work.h"
 
 static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slice_count) {
     uint64_t count = 0;
@@ -30,27 +31,6 @@ static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slic
     *slices = all;
     *slice_count = at;
     return TERSE_OK;
-}
-
-/*
- * A server's work for one slice and round, in units of one element's sweep: taking the packet apart and adding it
- * (one worker's), the optimizer's step, encoding the pull. The constants are relative costs, and only balance hangs
- * on them; what each packet costs whatever its size counts as a thousand elements.
- */
-enum { PACKET_COST = 1000, SCATTERED_COST = 8 };
-
-static uint64_t values_of(const ts_pipeline *pipeline, size_t n) {
-    if (!ts_pipeline_is_sparse(pipeline)) return n;
-    size_t expected = pipeline->select->expected ? pipeline->select->expected(&pipeline->select_args, n) : 0;
-    return (expected > 0 ? expected : n / 16) * (uint64_t)SCATTERED_COST;
-}
-
-static uint64_t work_of(const ts_contract *contract, const ts_slice *slice) {
-    const ts_tensor *tensor = &contract->tensors[slice->tensor];
-    uint64_t push = values_of(&tensor->push, slice->n);
-    uint64_t step = slice->n;
-    uint64_t pull = ts_pipeline_is_lossless(&tensor->pull) ? slice->n : 2 * (uint64_t)slice->n;
-    return PACKET_COST + push + step + pull;
 }
 
 typedef struct {
@@ -89,7 +69,10 @@ static terse_status place(const ts_contract *contract, ts_slice *slices, uint32_
     terse_status status = jobs && load && heap ? TERSE_OK : TERSE_ENOMEM;
     if (status == TERSE_OK) {
         for (uint32_t i = 0; i < servers; i++) heap[i] = i;
-        for (uint32_t i = 0; i < slice_count; i++) jobs[i] = (job){work_of(contract, &slices[i]), i};
+        for (uint32_t i = 0; i < slice_count; i++) { /* all slices of a tensor but the last are alike */
+            bool alike = i > 0 && slices[i].tensor == slices[i - 1].tensor && slices[i].n == slices[i - 1].n;
+            jobs[i] = (job){alike ? jobs[i - 1].work : ts_contract_work(contract, slices[i].tensor, slices[i].n), i};
+        }
         qsort(jobs, slice_count, sizeof *jobs, by_work);
         for (uint32_t i = 0; i < slice_count; i++) {
             slices[jobs[i].slice].server = heap[0];
