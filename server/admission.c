@@ -86,7 +86,8 @@ static void measure(admission *a, size_t useful) {
     size_t cost = a->compact ? useful : a->buffer->capacity;
     if (useful == 0 || store->books->held[a->worker] + cost <= limit) return;
     ts_store_compact(store, a->worker);
-    a->tight = store->books->held[a->worker] + cost > limit;
+    /* Rounds that do not wait are decided by who has delivered all of one: its packets have to be held together. */
+    a->tight = store->books->held[a->worker] + cost > limit && !a->job->members.quorums.active;
     if (!a->tight) return;
     a->compact = true;
     a->open = ts_store_first_open(store);

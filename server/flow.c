@@ -42,7 +42,7 @@ void ts_flow_note_withheld(ts_server *server, uint32_t peer) {
     ts_link *link = &server->links[peer];
     uint64_t before = link->withheld++;
     if (!worth_saying(before, link->withheld)) return;
-    ts_log(TS_LOG_WARN, "flow", "a worker does not read what it is sent: answers wait",
+    ts_log(TS_LOG_WARN, "flow", "a worker reads more slowly than it is sent: answers wait",
            "worker=\"%s\" queued=%zu limit=%zu withheld=%llu", ts_server_peer_name(server, peer),
            server->transport->ops->queued(server->transport, peer), ts_flow_queue_limit(server),
            (unsigned long long)link->withheld);

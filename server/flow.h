@@ -4,10 +4,11 @@
  *
  *   a half      packets that wait for their rounds        beyond it a packet is refused, to come again
  *   a quarter   frames queued for the worker              beyond it answers are withheld until the worker has read
- *   a quarter   under way between the two, half each way  the transport's credits (mpi_rollcall.c)
+ *   a quarter   under way between the two, half each way  the transport's credits (mpi_rollcall.c), at least 128 KiB
  *
  * Beside it: one message that is coming in (limits.frame_bytes at most), and the packet of one slice, the one that the
- * job needs first: that is always taken, so that rounds go on however small the shares are.
+ * job needs first: that is always taken, so that rounds go on however small the shares are. And where rounds do not wait
+ * for stragglers, all of a worker's packets, one a slice at most: who belongs to a round is decided by who delivered all.
  */
 #ifndef TS_SERVER_FLOW_H
 #define TS_SERVER_FLOW_H

@@ -39,6 +39,16 @@ static void print_parts(const ts_plan_server *server) {
     printf(", packet log %s, working memory %s", bytes(server->log).text, bytes(server->scratch).text);
 }
 
+/* A packet of 8 bytes an element, the most that any takes, has to fit into a message. */
+static void note_large_slice(const ts_plan *plan, const ts_config *config) {
+    const ts_slice *most = NULL;
+    for (uint32_t s = 0; s < plan->contract->slice_count; s++)
+        if (!most || plan->contract->slices[s].n > most->n) most = &plan->contract->slices[s];
+    if (!most || most->n * 8 + 65536 <= config->limits.frame_bytes) return;
+    printf("note: %s is not cut (%zu elements): limits.frame_bytes should be %llu at least\n",
+           plan->contract->tensors[most->tensor].name, most->n, (unsigned long long)most->n * 8 + 65536);
+}
+
 static void print_memory(const ts_plan *plan, const ts_config *config) {
     const ts_plan_server *most = largest(plan);
     printf("  memory, %u servers and %u workers: at most %s a server (", plan->servers, plan->workers,
@@ -65,6 +75,7 @@ static void print_memory(const ts_plan *plan, const ts_config *config) {
         printf("note: a worker's packets of a round (%s) are more than its share for them (%s, half of "
                "limits.traffic_bytes / workers): behind a slow worker they are sent more than once\n",
                bytes(most->push).text, bytes(share).text);
+    note_large_slice(plan, config);
 }
 
 /* How far the largest is above the mean, in percent. */

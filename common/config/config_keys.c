@@ -200,7 +200,8 @@ const ts_config_key ts_config_keys[] = {
      .unit = "bytes",
      .doc = "Messages that a server holds for all its workers: under way, waiting for their round, queued for a worker. "
             "Each worker has an equal share. A push beyond it is refused and comes again; a worker that "
-            "does not read gets its answers when it does. Both are counted, and the log names the worker."},
+            "does not read gets its answers when it does. Both are counted, and the log names the worker. Where rounds do "
+            "not wait for stragglers, a worker's packets of one round are always taken."},
     {"limits.tensors", TS_KEY_U64, AT(limits.tensors), "65536", .low = 1, .high = 1u << 20,
      .doc = "Largest number of tensors."},
 

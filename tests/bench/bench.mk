@@ -13,6 +13,9 @@ bench-codec: $(BUILD)/terse ## encode and decode of every family of pipelines, b
 	$(BUILD)/terse bench codec
 readme-table: $(BUILD)/terse ## README's codec table, from a fresh benchmark
 	BUILD=$(BUILD) python3 tests/tools/readme_codec_table.py
+bench-memory: all ## memory of a server at 100 M parameters, sparse, by optimizer (2 minutes, 8 GB)
+	BUILD=$(BUILD) $(MPI_ENV) python3 tests/bench/bench_memory.py
+.PHONY: bench-memory
 bench: deps ## all benchmarks: codec, optimizers, transport, idle CPU (minutes; keep the machine quiet)
 	@$(MAKE) --no-print-directory -s all
 	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-idle

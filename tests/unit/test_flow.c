@@ -164,6 +164,33 @@ START_TEST(clusters_under_tiny_shares_come_to_the_same_end) {
 }
 END_TEST
 
+/* The other consistencies too: each run ends, and its receipts give the same parameters again. */
+START_TEST(every_consistency_goes_on_under_tiny_shares) {
+    static const char *const modes[][2] = {{"consistency.mode=asp", "log.level=info"},
+                                           {"consistency.mode=ssp", "consistency.staleness=2"},
+                                           {"consistency.stragglers=backup", "consistency.quorum=2"}};
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        const char *overrides[] = {"limits.traffic_bytes=4096", "servers.slice_elems=20", "push.default=fp16",
+                                   modes[seed % 3][0], modes[seed % 3][1]};
+        ts_cluster_spec spec = {.network = {.seed = seed, .servers = 1 + (uint32_t)seed % 2, .workers = 4, .delay_min_us = 10,
+                                            .delay_max_us = 20000, .frame_limit_bytes = 1 << 20},
+                                .overrides = overrides, .override_count = 5, .limit_us = 900000000u, .records = true};
+        for (uint32_t w = 0; w < spec.network.workers; w++) spec.steps[w] = 4;
+        spec.think_us[1] = 500000;
+        ts_cluster_result got, want;
+        char complaint[256];
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.finished, "seed %llu: %s", (unsigned long long)seed, got.message);
+        ck_assert_ok(ts_replay_run(&spec, &got, &want, complaint, sizeof complaint));
+        ck_assert_msg(!complaint[0], "seed %llu: %s", (unsigned long long)seed, complaint);
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
+            ck_assert_mem_eq(got.fetched[t], want.fetched[t], ts_cluster_tensors[t].n * sizeof(float));
+        ts_cluster_result_free(&got);
+        ts_cluster_result_free(&want);
+    }
+}
+END_TEST
+
 TCase *test_flow(void);
 TCase *test_flow(void) {
     TCase *tests = tcase_create("flow");
@@ -171,6 +198,7 @@ TCase *test_flow(void) {
     tcase_add_test(tests, a_worker_that_never_reads_neither_grows_the_server_nor_holds_the_others);
     tcase_add_test(tests, a_flood_of_pushes_is_bounded_and_others_go_on);
     tcase_add_test(tests, packets_beyond_the_share_come_again_and_one_slice_is_always_taken);
+    tcase_add_test(tests, every_consistency_goes_on_under_tiny_shares);
     tcase_add_test(tests, clusters_under_tiny_shares_come_to_the_same_end);
     return tests;
 }

@@ -237,6 +237,31 @@ START_TEST(the_clock_moves_to_what_happens_and_no_further) {
 }
 END_TEST
 
+START_TEST(who_does_not_read_leaves_it_in_the_senders_queues) {
+    ts_sim_options options = calm();
+    ts_sim_network *network = open_network(&options, ears);
+    const ts_transport *from = ts_sim_endpoint(network, 0);
+    uint32_t peer = 9;
+    ts_sim_stop_reading(network, 2, true);
+    for (int i = 0; i < 3; i++) ck_assert_ok(say(network, 0, 2, 1));
+    ck_assert(!ts_sim_step(network, 1000000, &peer));
+    size_t queued = from->ops->queued(from, 2);
+    ck_assert_uint_gt(queued, 0);
+    ck_assert_uint_eq(from->ops->queued(from, 1), 0);
+    ts_sim_stop_reading(network, 2, false);
+    ck_assert_uint_eq(from->ops->queued(from, 2), 0);
+    for (int i = 0; i < 3; i++) ck_assert(ts_sim_step(network, 3000000, &peer));
+    ck_assert(!ts_sim_step(network, 3000000, &peer));
+    ts_sim_stop_reading(network, 2, true);
+    ck_assert_ok(say(network, 0, 2, 1));
+    ts_sim_kill(network, 2); /* what was queued for the dead is gone */
+    ck_assert_uint_eq(from->ops->queued(from, 2), 0);
+    ts_sim_stop_reading(network, 1, true);
+    ck_assert_ok(say(network, 0, 1, 1));
+    ts_sim_network_destroy(network); /* with a frame in a queue */
+}
+END_TEST
+
 TCase *test_sim_transport(void);
 TCase *test_sim_transport(void) {
     TCase *tests = tcase_create("sim_transport");
@@ -247,6 +272,7 @@ TCase *test_sim_transport(void) {
     tcase_add_test(tests, the_dead_hear_and_say_nothing_until_they_come_back);
     tcase_add_test(tests, a_cut_link_carries_nothing_either_way);
     tcase_add_test(tests, refusals_are_told_and_counted);
+    tcase_add_test(tests, who_does_not_read_leaves_it_in_the_senders_queues);
     tcase_add_test(tests, the_clock_moves_to_what_happens_and_no_further);
     return tests;
 }
