@@ -75,7 +75,7 @@ static terse_status build(const ts_job *job, const ts_outgoing_packet *packets, 
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) bytes += packets[i].len + TS_BUNDLE_ENTRY_MAX_BYTES;
     ts_buffer *frame = NULL;
-    TS_TRY(ts_frame_begin(&header, bytes, &frame));
+    TS_TRY(ts_frame_begin_in(job->server->transport->pool, &header, bytes, &frame));
     ts_bundle_writer writer = ts_bundle_write(frame);
     terse_status status = TERSE_OK;
     for (uint32_t i = 0; status == TERSE_OK && i < count; i++)

@@ -124,7 +124,8 @@ static void work(void *argument) {
         if (n > largest) largest = n;
     }
     item->status = ts_sum_reserve(&item->sum, largest);
-    if (item->status == TERSE_OK) item->status = ts_frame_begin(&header, item->replaces ? total : 256, &item->frame);
+    if (item->status == TERSE_OK)
+        item->status = ts_frame_begin_in(item->job->server->transport->pool, &header, item->replaces ? total : 256, &item->frame);
     if (item->status != TERSE_OK) return;
     ts_bundle_writer writer = ts_bundle_write(item->frame);
     size_t packets = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/buffer.h"
 
+#include "common/base/buffer_pool.h"
 #include "common/base/mem.h"
 
 terse_status ts_buffer_create(size_t capacity, ts_buffer **out) {
@@ -24,6 +25,7 @@ ts_buffer *ts_buffer_ref(ts_buffer *buffer) {
 
 void ts_buffer_unref(ts_buffer *buffer) {
     if (!buffer || __atomic_sub_fetch(&buffer->references, 1, __ATOMIC_ACQ_REL) > 0) return;
+    if (buffer->pool && ts_buffer_pool_give(buffer->pool, buffer)) return;
     ts_mem_free(buffer->data);
     ts_mem_free(buffer);
 }

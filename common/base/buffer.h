@@ -11,6 +11,8 @@
 
 #include "common/base/status.h"
 
+typedef struct ts_buffer_pool ts_buffer_pool;
+
 typedef struct ts_buffer {
     uint8_t *data;
     size_t len;      /* bytes in use */
@@ -19,6 +21,7 @@ typedef struct ts_buffer {
     /* Of one owner that keeps books on what it holds: how many of its things lie in here, and their bytes. */
     uint32_t holders;
     size_t useful;
+    ts_buffer_pool *pool; /* where it goes back to; NULL: nowhere */
 } ts_buffer;
 
 /* A new buffer with room for `capacity` bytes, len 0, one reference. Returns TERSE_ENOMEM. Thread: any. */
@@ -29,5 +32,16 @@ ts_buffer *ts_buffer_ref(ts_buffer *buffer);
 void ts_buffer_unref(ts_buffer *buffer);
 /* Room for `more` bytes behind len; only while nobody else holds it. Returns TERSE_ENOMEM. */
 terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
+
+/*
+ * Spare memory for large buffers that come and go: what malloc gives back to the system costs a page fault for every
+ * 4 KiB when it is had again, more than copying them does. Keeps at most `spare_bytes`.
+ * Returns TERSE_ENOMEM.
+ */
+terse_status ts_buffer_pool_create(size_t spare_bytes, ts_buffer_pool **out) TERSE_NODISCARD;
+/* Frees what is spare; buffers in use are freed by their last holder. NULL is fine. */
+void ts_buffer_pool_destroy(ts_buffer_pool *pool);
+/* As ts_buffer_create, from the pool when it has one that fits. pool: NULL is fine. Thread: any. */
+terse_status ts_buffer_pool_take(ts_buffer_pool *pool, size_t capacity, ts_buffer **out) TERSE_NODISCARD;
 
 #endif

@@ -112,7 +112,7 @@ static ts_mpi_incoming *expect_frame(ts_mpi *mpi, uint32_t number, uint64_t byte
     if (!node) return NULL;
     node->expected = (size_t)bytes;
     terse_status status = TERSE_ELIMIT;
-    if (bytes <= mpi->frame_limit_bytes) status = ts_buffer_create(bytes ? (size_t)bytes : 1, &node->frame);
+    if (bytes <= mpi->frame_limit_bytes) status = ts_buffer_pool_take(mpi->base.pool, bytes ? (size_t)bytes : 1, &node->frame);
     if (status != TERSE_OK) {
         mpi->counters.dropped++;
         ts_log(TS_LOG_WARN, "transport", "frame lost", "peer=\"%s\" bytes=%zu limit=%zu status=%s",

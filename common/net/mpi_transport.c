@@ -132,6 +132,7 @@ void ts_mpi_free(ts_mpi *mpi) {
     ts_mpi_requests_free(&mpi->active);
     ts_mpi_requests_free(&mpi->aside);
     ts_bell_destroy(mpi->bell);
+    ts_buffer_pool_destroy(mpi->base.pool); /* frames that others hold, or MPI writes to, stay theirs */
     ts_mem_free(mpi->names);
     if (stuck) return; /* a CREDIT under way is read from the peer table */
     ts_mem_free(mpi->peers);
@@ -164,6 +165,7 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
     mpi->comm = mpi->workers = MPI_COMM_NULL;
     mpi->frame_limit_bytes = options->frame_limit_bytes;
     terse_status status = ts_bell_create(&mpi->bell);
+    if (status == TERSE_OK) status = ts_buffer_pool_create(TS_MPI_POOL_BYTES, &mpi->base.pool);
     if (status == TERSE_OK) status = ts_mpi_start(options, mpi, error);
     if (status == TERSE_OK) status = ts_mpi_roll_call(mpi, options, error);
     if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);

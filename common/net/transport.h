@@ -64,6 +64,7 @@ struct ts_transport {
     uint32_t peer_count;
     uint32_t self;
     uint32_t servers, workers;    /* how many peers have each role */
+    ts_buffer_pool *pool;         /* [borrow] for frames, those that come in and those to be sent; may be NULL */
 };
 
 /* The peer number of server or worker `index`; peer_count when there is none. */

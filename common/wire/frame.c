@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/wire/frame.h"
 
+#if defined(__x86_64__) && defined(__has_include)
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h> /* the same hash in vectors as wide as this CPU has: three times as fast in a cache */
+#endif
+#endif
 #include <xxhash.h>
 
 #include "common/base/bytes.h"
@@ -80,12 +85,16 @@ void ts_frame_release(ts_frame *frame) {
 }
 
 terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts_buffer **out) {
+    return ts_frame_begin_in(NULL, header, payload_hint, out);
+}
+
+terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header, size_t payload_hint, ts_buffer **out) {
     size_t header_bytes = terse__header__get_packed_size(header);
     TS_REQUIRE(header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
     size_t room;
     TS_REQUIRE(ts_mem_add(payload_hint, 1 + TS_VARINT_MAX_BYTES + header_bytes + CHECKSUM_BYTES, &room), TERSE_ELIMIT);
     ts_buffer *frame;
-    TS_TRY(ts_buffer_create(room, &frame));
+    TS_TRY(ts_buffer_pool_take(pool, room, &frame));
     frame->data[0] = TS_WIRE_VERSION;
     frame->len = 1;
     frame->len += ts_varint_put(frame->data + frame->len, header_bytes);

@@ -47,6 +47,9 @@ void ts_frame_release(ts_frame *frame); /* a zeroed frame is fine */
  * Returns TERSE_OK, TERSE_ENOMEM, TERSE_ELIMIT.
  */
 terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts_buffer **out) TERSE_NODISCARD;
+/* The same with memory from a pool, which may be NULL. */
+terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header, size_t payload_hint,
+                               ts_buffer **out) TERSE_NODISCARD;
 terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
 
 /* A frame without payload. Returns as begin. */

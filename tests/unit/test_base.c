@@ -91,6 +91,43 @@ START_TEST(buffers_count_their_references) {
 }
 END_TEST
 
+START_TEST(pools_keep_what_fits_within_their_limit) {
+    const size_t mib = (size_t)1 << 20;
+    ts_buffer_pool *pool;
+    ts_buffer *a, *b, *c;
+    ck_assert_ok(ts_buffer_pool_create(2 * mib, &pool));
+    ck_assert_ok(ts_buffer_pool_take(pool, mib, &a));
+    uint8_t *memory = a->data;
+    a->len = 100;
+    ts_buffer_ref(a);
+    ts_buffer_unref(a);
+    ck_assert_ok(ts_buffer_pool_take(pool, mib, &b)); /* a is in use still */
+    ck_assert_ptr_ne(b->data, memory);
+    ts_buffer_unref(a);
+    ck_assert_ok(ts_buffer_pool_take(pool, mib / 2, &c)); /* would waste half */
+    ck_assert_ptr_ne(c->data, memory);
+    ts_buffer_unref(c);
+    ck_assert_ok(ts_buffer_pool_take(pool, mib - 100, &a));
+    ck_assert_ptr_eq(a->data, memory);
+    ck_assert_uint_eq(a->len, 0);
+    ck_assert_int_eq(a->references, 1);
+    ts_buffer_unref(a);
+    ts_buffer_unref(b); /* c's memory, the oldest, made room */
+    ck_assert_ok(ts_buffer_pool_take(pool, 3 * mib, &c));
+    ts_buffer_unref(c); /* larger than all that may be spare */
+    ck_assert_ok(ts_buffer_pool_take(pool, mib, &a));
+    ck_assert_ok(ts_buffer_pool_take(NULL, mib, &b));
+    ck_assert_ptr_null(b->pool);
+    ts_buffer_pool_destroy(pool);
+    memset(a->data, 1, mib); /* outlives its pool */
+    ts_buffer_unref(a);
+    ts_buffer_unref(b);
+    ts_buffer_pool_destroy(NULL);
+    ts_mem_fail_after(0);
+    ck_assert_int_eq(ts_buffer_pool_create(1, &pool), TERSE_ENOMEM);
+}
+END_TEST
+
 START_TEST(simd_levels_have_names_and_obey_the_environment) {
     ts_simd level;
     ck_assert_ok(ts_simd_parse("avx2", &level));
@@ -139,6 +176,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, bounded_randoms_stay_below_and_reach_everything);
     tcase_add_test(tests, memory_checks_overflow_and_fails_on_demand);
     tcase_add_test(tests, buffers_count_their_references);
+    tcase_add_test(tests, pools_keep_what_fits_within_their_limit);
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
     tcase_add_test(tests, the_inline_executor_runs_work_then_done);

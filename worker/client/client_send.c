@@ -86,7 +86,7 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
     header.body_case = TERSE__HEADER__BODY_PUSH;
     header.push = &push;
     ts_buffer *frame = NULL;
-    terse_status status = ts_frame_begin(&header, bytes, &frame);
+    terse_status status = ts_frame_begin_in(client->transport->pool, &header, bytes, &frame);
     ts_mem_free(have);
     if (status != TERSE_OK) return 0;
     ts_bundle_writer writer = ts_bundle_write(frame);
