@@ -45,6 +45,7 @@ ts_server_memory ts_server_memory_of(const ts_server *server) {
     ts_transport_counters counters = {0};
     server->transport->ops->counters(server->transport, &counters);
     memory.queued = (size_t)counters.queued_bytes;
+    memory.spare = ts_buffer_pool_bytes(server->transport->pool);
     for (uint32_t j = 0; j < server->job_count; j++) {
         const ts_job *job = server->jobs[j];
         ts_store_memory store = ts_store_bytes(&job->store);
@@ -55,7 +56,7 @@ ts_server_memory ts_server_memory_of(const ts_server *server) {
     const ts_store_memory *store = &memory.store;
     memory.total = store->params + store->reference + store->optimizer + store->estimates + store->receivers +
                    store->encoders + store->held + store->log + store->bookkeeping + memory.scratch +
-                   memory.gathered + memory.queued;
+                   memory.gathered + memory.queued + memory.spare;
     ask_system(&memory);
     return memory;
 }
@@ -64,10 +65,11 @@ void ts_server_memory_print(const ts_server_memory *memory, FILE *out) {
     const ts_store_memory *store = &memory->store;
     fprintf(out,
             "  memory: parameters %zu, reference %zu, optimizer %zu, estimates (ef21) %zu, receivers (delta) %zu, "
-            "pull encoders %zu, held packets %zu, packet log %zu, gathered %zu, queued %zu, scratch %zu, "
-            "bookkeeping %zu bytes\n",
+            "pull encoders %zu, held packets %zu, packet log %zu, gathered %zu, queued %zu, spare frames %zu, "
+            "scratch %zu, bookkeeping %zu bytes\n",
             store->params, store->reference, store->optimizer, store->estimates, store->receivers, store->encoders,
-            store->held, store->log, memory->gathered, memory->queued, memory->scratch, store->bookkeeping);
+            store->held, store->log, memory->gathered, memory->queued, memory->spare, memory->scratch,
+            store->bookkeeping);
     fprintf(out, "  memory in all: %zu bytes of %zu resident; at most %zu were resident\n", memory->total,
             memory->resident, memory->peak);
 }

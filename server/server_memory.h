@@ -11,6 +11,7 @@ typedef struct {
     size_t scratch;          /* working memory: sums, differences, packets under way, replies */
     size_t gathered;         /* closed packets on their way into a frame */
     size_t queued;           /* frames that the transport has not handed on */
+    size_t spare;            /* frames' memory kept for the next ones */
     size_t total;            /* of all that */
     size_t resident, peak;   /* of the whole process, from the system; 0 when it does not tell */
 } ts_server_memory;

@@ -41,6 +41,8 @@ terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
 terse_status ts_buffer_pool_create(size_t spare_bytes, ts_buffer_pool **out) TERSE_NODISCARD;
 /* Frees what is spare; buffers in use are freed by their last holder. NULL is fine. */
 void ts_buffer_pool_destroy(ts_buffer_pool *pool);
+/* Memory that is spare now. NULL: none. Thread: any. */
+size_t ts_buffer_pool_bytes(ts_buffer_pool *pool);
 /* As ts_buffer_create, from the pool when it has one that fits. pool: NULL is fine. Thread: any. */
 terse_status ts_buffer_pool_take(ts_buffer_pool *pool, size_t capacity, ts_buffer **out) TERSE_NODISCARD;
 

@@ -51,6 +51,14 @@ void ts_buffer_pool_destroy(ts_buffer_pool *pool) {
     leave(pool);
 }
 
+size_t ts_buffer_pool_bytes(ts_buffer_pool *pool) {
+    if (!pool) return 0;
+    pthread_mutex_lock(&pool->mutex);
+    size_t bytes = pool->spare_bytes;
+    pthread_mutex_unlock(&pool->mutex);
+    return bytes;
+}
+
 /* Large enough, and not so large that it holds memory others could use. */
 static bool fits(const ts_buffer *buffer, size_t capacity) {
     return buffer->capacity >= capacity && buffer->capacity - buffer->capacity / 4 <= capacity;

@@ -56,7 +56,7 @@ static void print_memory(const ts_plan *plan, const ts_config *config) {
     print_parts(most);
     printf(")\n");
     printf("  and messages on their way: a round holds %s of one worker at the fullest server; all of them together at "
-           "most %s (limits.traffic_bytes)\n", bytes(most->push).text, bytes(config->limits.traffic_bytes).text);
+           "most %s (limits.traffic_bytes); MPI and spare frames take up to 60 MB\n", bytes(most->push).text, bytes(config->limits.traffic_bytes).text);
     if (most->receivers)
         printf("  delta keeps %s a worker at that server, and %s at each worker\n",
                bytes(most->receivers / plan->workers).text, bytes(plan->worker.delta).text);

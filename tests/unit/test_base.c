@@ -113,6 +113,8 @@ START_TEST(pools_keep_what_fits_within_their_limit) {
     ck_assert_int_eq(a->references, 1);
     ts_buffer_unref(a);
     ts_buffer_unref(b); /* c's memory, the oldest, made room */
+    ck_assert_uint_eq(ts_buffer_pool_bytes(pool), 2 * mib);
+    ck_assert_uint_eq(ts_buffer_pool_bytes(NULL), 0);
     ck_assert_ok(ts_buffer_pool_take(pool, 3 * mib, &c));
     ts_buffer_unref(c); /* larger than all that may be spare */
     ck_assert_ok(ts_buffer_pool_take(pool, mib, &a));
