@@ -16,9 +16,9 @@ readme-table: $(BUILD)/terse ## README's codec table, from a fresh benchmark
 bench-memory: all ## memory of a server at 100 M parameters, sparse, by optimizer (2 minutes, 8 GB)
 	BUILD=$(BUILD) $(MPI_ENV) python3 tests/bench/bench_memory.py
 .PHONY: bench-memory
-bench: deps ## all benchmarks: codec, optimizers, transport, server, networks, idle CPU (a quarter of an hour; keep the machine quiet)
+bench: deps ## all benchmarks: codec, optimizers, transport, server, memory, networks, idle CPU (a quarter of an hour; keep the machine quiet)
 	@$(MAKE) --no-print-directory -s all
-	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-server bench-net bench-idle
+	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-server bench-memory bench-net bench-idle
 
 .PHONY: bench bench-codec bench-optimizer bench-idle readme-table
 
