@@ -5,9 +5,9 @@
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
+#include "common/codec/sweep_avx2.h"
 
 #define LANES 8
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE __m256 load(const float *x) { return _mm256_loadu_ps(x); }
 INLINE void store(float *x, __m256 v) { _mm256_storeu_ps(x, v); }
@@ -29,18 +29,12 @@ INLINE __m256i load_bytes(const uint8_t *in) {
 }
 
 void ts_bf16_encode_avx2(float *x, size_t n, uint8_t *out) {
-    const __m256i most = _mm256_set1_epi32(0x7F7FFFFF), half = _mm256_set1_epi32(0x7FFF), one = _mm256_set1_epi32(1);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256 v = load(x + i);
-        __m256i abs = bits_of(magnitude(v)), sign = _mm256_xor_si256(bits_of(v), abs);
-        __m256i odd = _mm256_and_si256(_mm256_srli_epi32(abs, 16), one);
-        __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(abs, half), odd);
-        rounded = _mm256_or_si256(sign, _mm256_min_epu32(rounded, most));
-        __m256i top = _mm256_srli_epi32(rounded, 16);
-        __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
-        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), packed);
-        store(x + i, _mm256_sub_ps(v, float_of(_mm256_slli_epi32(top, 16))));
+        __m256i half = bf16_bits(v);
+        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), upper_halves(half));
+        store(x + i, _mm256_sub_ps(v, float_of(half)));
     }
     ts_bf16_encode_scalar(x + i, n - i, out + 2 * i);
 }

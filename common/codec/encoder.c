@@ -19,7 +19,7 @@
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
-#define PURPOSE_VALUES 0x76616C75u  /* "valu" */
+#define PURPOSE_VALUES 0x76616C75u /* "valu" */
 
 struct ts_encoder {
     ts_codec_spec spec;

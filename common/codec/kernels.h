@@ -23,7 +23,7 @@
 #define TS_MIN_NORMAL_BITS 0x00800000u
 
 /* Accumulation as codec.h defines it for one tensor; `gradient` NULL reads the residual alone and writes nothing. */
-typedef struct {
+typedef struct ts_sweep {
     const float *gradient; /* [borrow] n */
     float scale;
     float *residual; /* [borrow] n */
@@ -36,6 +36,9 @@ typedef struct {
     size_t bad_count; /* elements that were not finite */
     size_t bad_first;
 } ts_sweep;
+
+/* Floats of a packet, without scales. */
+typedef enum { TS_FLOAT32, TS_FLOAT16, TS_BFLOAT16 } ts_float_kind;
 
 /* Elements that may be selected: ascending index, value bits beside it. */
 typedef struct {
@@ -82,6 +85,11 @@ typedef struct ts_kernels {
     uint32_t (*sweep)(ts_sweep *sweep, size_t first, size_t end);
     /* The same, with the sums of what is then in the residual, lanes counted from `first`; all must be finite. */
     uint32_t (*sweep_sums)(ts_sweep *sweep, size_t first, size_t end, double sums[2]);
+    /*
+     * The sweep and the writing of floats in one pass over memory: out gets end - first of them, the residual what they
+     * do not say. beyond: [in, out] counts finite values above ts_float_most(). Not finite ones are 0 in `out`.
+     */
+    void (*sweep_floats)(ts_sweep *sweep, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
     /*
      * Accumulates (when there is a gradient) and appends candidates, from `first` on until `end` or until less than
      * TS_SELECT_GROUP room is left. Elements that are not finite are counted and treated by the policy.
@@ -154,6 +162,11 @@ static inline float ts_bits_float(uint32_t bits) {
     union { uint32_t u; float f; } both = {.u = bits};
     return both.f;
 }
+/* The largest magnitude that a float of that kind says, and its bytes. */
+static inline float ts_float_most(ts_float_kind kind) {
+    return kind == TS_FLOAT16 ? 65504.0f : kind == TS_BFLOAT16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
+}
+static inline size_t ts_float_bytes(ts_float_kind kind) { return kind == TS_FLOAT32 ? 4 : 2; }
 /* Below the smallest normal number: +0. */
 static inline float ts_flush(float x) {
     return (ts_float_bits(x) & TS_ABS_MASK) < TS_MIN_NORMAL_BITS ? 0.0f : x;

@@ -4,66 +4,7 @@
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
-
-#define GROUP 32
-#define AHEAD 128 /* floats; asked for that early, two places at once come as fast as memory gives */
-#define INLINE static inline __attribute__((always_inline))
-
-typedef enum { SCAN, PLAIN, GENERAL } sweep_kind;
-typedef struct { __m256 r, u; } swept; /* r is not flushed yet */
-
-INLINE __m256i abs_bits(__m256 x) {
-    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)TS_ABS_MASK));
-}
-
-INLINE __m256 flush(__m256 x) {
-    __m256i normal = _mm256_cmpgt_epi32(abs_bits(x), _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1));
-    return _mm256_and_ps(x, _mm256_castsi256_ps(normal));
-}
-
-INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
-    swept out = {_mm256_loadu_ps(s->residual + i), _mm256_setzero_ps()};
-    if (kind == SCAN) return out;
-    __m256 v = _mm256_loadu_ps(s->gradient + i);
-    if (kind == GENERAL) {
-        v = _mm256_mul_ps(v, _mm256_set1_ps(s->scale));
-        if (s->params) {
-            __m256 decay = _mm256_mul_ps(_mm256_set1_ps(s->weight_decay), _mm256_loadu_ps(s->params + i));
-            v = _mm256_add_ps(v, decay);
-        }
-        if (s->velocity) {
-            __m256 momentum = _mm256_set1_ps(s->momentum);
-            out.u = flush(_mm256_add_ps(_mm256_mul_ps(momentum, _mm256_loadu_ps(s->velocity + i)), v));
-            v = s->nesterov ? _mm256_add_ps(v, _mm256_mul_ps(momentum, out.u)) : out.u;
-        }
-    }
-    out.r = _mm256_add_ps(out.r, v);
-    return out;
-}
-
-INLINE void ask(const float *x) {
-    _mm_prefetch((const char *)(x + AHEAD), _MM_HINT_T0);
-    _mm_prefetch((const char *)(x + AHEAD + GROUP / 2), _MM_HINT_T0);
-}
-
-INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) {
-    ask(s->residual + i);
-    if (kind != SCAN) ask(s->gradient + i);
-    if (kind == GENERAL && s->velocity) ask(s->velocity + i);
-}
-
-INLINE void keep(const ts_sweep *s, size_t i, swept x, __m256i magnitude, sweep_kind kind) {
-    if (kind == SCAN) return;
-    __m256i normal = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1));
-    _mm256_storeu_ps(s->residual + i, _mm256_and_ps(x.r, _mm256_castsi256_ps(normal)));
-    if (kind == GENERAL && s->velocity) _mm256_storeu_ps(s->velocity + i, x.u);
-}
-
-INLINE int any(__m256i mask) { return !_mm256_testz_si256(mask, mask); }
-
-INLINE __m256i max4(const __m256i *a) {
-    return _mm256_max_epi32(_mm256_max_epi32(a[0], a[1]), _mm256_max_epi32(a[2], a[3]));
-}
+#include "common/codec/sweep_avx2.h"
 
 INLINE uint32_t max_lane(__m256i top) {
     uint32_t lane[8], most = 0;
@@ -181,8 +122,6 @@ INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[
     }
     return ts_kernels_scalar.select_pair(s, i, half, c);
 }
-
-static bool is_plain(const ts_sweep *s) { return !s->velocity && !s->params && s->scale == 1.0f; }
 
 static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
     if (!s->gradient) return sweep_body(s, first, end, SCAN);
@@ -408,6 +347,7 @@ const ts_kernels ts_kernels_avx2 = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = sweep_sums,
+    .sweep_floats = ts_sweep_floats_avx2,
     .select = sweep_select,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),

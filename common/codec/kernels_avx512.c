@@ -191,6 +191,7 @@ const ts_kernels ts_kernels_avx512 = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = sweep_sums,
+    .sweep_floats = ts_sweep_floats_avx2,
     .select = sweep_select,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reference: what every vector kernel must reproduce, bit for bit. */
 #include <float.h>
+#include <string.h>
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
@@ -161,6 +162,20 @@ static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of
     return bits;
 }
 
+static void sweep_floats(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
+    float *x = s->residual + first, most = ts_float_most(kind);
+    size_t n = end - first;
+    (void)ts_sweep_scalar(s, first, end);
+    for (size_t i = 0; i < n; i++, out += ts_float_bytes(kind)) {
+        float kept = x[i], value = is_finite(kept) ? kept : 0.0f; /* the caller's own nonsense stays where it is */
+        *beyond += value > most || value < -most;
+        if (kind == TS_FLOAT16) ts_fp16_encode_scalar(&value, 1, out);
+        else if (kind == TS_BFLOAT16) ts_bf16_encode_scalar(&value, 1, out);
+        else memcpy(out, &value, sizeof value), value = 0.0f;
+        x[i] = is_finite(kept) ? value : kept;
+    }
+}
+
 const ts_kernels ts_kernels_scalar = {
     .level = TS_SIMD_SCALAR,
     .add = add,
@@ -175,6 +190,7 @@ const ts_kernels ts_kernels_scalar = {
     .min_max = min_max,
     .sweep = ts_sweep_scalar,
     .sweep_sums = sweep_sums,
+    .sweep_floats = sweep_floats,
     .select = select_reference,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(scalar),

@@ -47,6 +47,11 @@ static void fp32_add(const ts_quantise_block *block, const float *scales, const 
     }
 }
 
+static void fp32_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+                         size_t *beyond) {
+    kernels->sweep_floats(sweep, first, end, TS_FLOAT32, out, beyond);
+}
+
 const ts_quantise_stage ts_quantise_fp32 = {
     .info = {.name = "fp32",
              .args = "",
@@ -56,6 +61,7 @@ const ts_quantise_stage ts_quantise_fp32 = {
     .lossless = true,
     .bytes = fp32_bytes,
     .encode = fp32_encode,
+    .take_in = fp32_take_in,
     .valid = fp32_valid,
     .decode = fp32_decode,
     .add = fp32_add,
@@ -87,6 +93,11 @@ static void fp16_add(const ts_quantise_block *block, const float *scales, const 
     block->kernels->fp16_add(in, n, sum);
 }
 
+static void fp16_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+                         size_t *beyond) {
+    kernels->sweep_floats(sweep, first, end, TS_FLOAT16, out, beyond);
+}
+
 const ts_quantise_stage ts_quantise_fp16 = {
     .info = {.name = "fp16",
              .args = "",
@@ -96,6 +107,7 @@ const ts_quantise_stage ts_quantise_fp16 = {
     .most = 65504.0f,
     .bytes = fp16_bytes,
     .encode = fp16_encode,
+    .take_in = fp16_take_in,
     .valid = fp16_valid,
     .decode = fp16_decode,
     .add = fp16_add,
@@ -127,6 +139,11 @@ static void bf16_add(const ts_quantise_block *block, const float *scales, const 
     }
 }
 
+static void bf16_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+                         size_t *beyond) {
+    kernels->sweep_floats(sweep, first, end, TS_BFLOAT16, out, beyond);
+}
+
 const ts_quantise_stage ts_quantise_bf16 = {
     .info = {.name = "bf16",
              .args = "",
@@ -136,6 +153,7 @@ const ts_quantise_stage ts_quantise_bf16 = {
     .most = 0x1.FEp127f,
     .bytes = fp16_bytes,
     .encode = bf16_encode,
+    .take_in = bf16_take_in,
     .valid = bf16_valid,
     .decode = bf16_decode,
     .add = bf16_add,

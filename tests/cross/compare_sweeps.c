@@ -104,6 +104,17 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
     uint32_t top[2] = {c->reference->sweep(&want, first, n), c->kernels->sweep(&got, first, n)};
     bool same = top[0] == top[1] && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n);
     cross_expect(c, same, "sweep", n, kind * 100 + how);
+    for (ts_float_kind floats = TS_FLOAT32; floats <= TS_BFLOAT16; floats++) {
+        static uint8_t out[2][4 * CROSS_ROOM];
+        size_t beyond[2] = {0, 0};
+        prepare(c, kind, n);
+        want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+        c->reference->sweep_floats(&want, first, n, floats, out[0], &beyond[0]);
+        c->kernels->sweep_floats(&got, first, n, floats, out[1], &beyond[1]);
+        same = beyond[0] == beyond[1] && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) &&
+               cross_same(out[0], out[1], (n - first) * ts_float_bytes(floats));
+        cross_expect(c, same, "sweep_floats", n, kind * 1000 + how * 10 + floats);
+    }
     if (kind >= CROSS_FINITE) return; /* sums are asked for what is finite */
     prepare(c, kind, n);
     double sums[2][2] = {{-1, -1}, {-2, -2}};
