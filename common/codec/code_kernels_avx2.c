@@ -52,6 +52,7 @@ void ts_int_codes_avx2(float scale, float most, float *x, size_t n, uint8_t *cod
     float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        if (i % 16 == 0) ask_next_block(x + i);
         __m256 v = load(x + i), y = _mm256_max_ps(_mm256_min_ps(_mm256_mul_ps(v, set(inverse)), set(most)), set(-most));
         __m256i q = _mm256_cvtps_epi32(y);
         store_bytes(codes + i, q);
@@ -64,6 +65,7 @@ void ts_linear_codes_avx2(float low, float step, float most, float *x, size_t n,
     float inverse = step > 0.0f ? 1.0f / step : 0.0f;
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        if (i % 16 == 0) ask_next_block(x + i);
         __m256 v = load(x + i), y = _mm256_mul_ps(_mm256_sub_ps(v, set(low)), set(inverse));
         __m256i q = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, set(most)), _mm256_setzero_ps()));
         store_bytes(codes + i, q);
@@ -77,6 +79,7 @@ void ts_sign_bits_avx2(float scale, float *x, size_t n, uint8_t *bits) {
     const __m256 minus = set(-0.0f);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        if (i % 16 == 0) ask_next_block(x + i);
         __m256 v = load(x + i), negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
         bits[i / LANES] = (uint8_t)_mm256_movemask_ps(negative);
         store(x + i, _mm256_sub_ps(v, _mm256_xor_ps(set(scale), _mm256_and_ps(negative, minus))));

@@ -3,6 +3,7 @@
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
+#include "common/codec/sweep_avx2.h"
 
 #define HALF_MAX 65504.0f
 
@@ -56,6 +57,8 @@ void ts_int8_encode_avx2(float scale, float *x, size_t n, uint8_t *out) {
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
         __m256i q[4];
+        ask_next_block(x + i);
+        ask_next_block(x + i + 16);
         for (int j = 0; j < 4; j++) {
             __m256 v = _mm256_loadu_ps(x + i + 8 * j);
             __m256 y = _mm256_max_ps(_mm256_min_ps(_mm256_mul_ps(v, inv), most), least);

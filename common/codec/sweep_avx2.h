@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "common/codec/kernels.h"
+#include "common/codec/stage.h"
 
 #define GROUP 32
 #define AHEAD 128 /* floats; asked for that early, two places at once come as fast as memory gives */
@@ -68,6 +69,12 @@ INLINE __m256i max4(const __m256i *a) {
 }
 
 INLINE bool is_plain(const ts_sweep *s) { return !s->velocity && !s->params && s->scale == 1.0f; }
+
+/*
+ * Quantisers with a scale run over a block that is in the cache already, while memory would idle: they ask for the same
+ * place of the next block. Behind a tensor's end nothing is there, and nothing happens.
+ */
+INLINE void ask_next_block(const float *x) { _mm_prefetch((const char *)(x + TS_BLOCK_ELEMS), _MM_HINT_T1); }
 
 /* Bits of eight bfloat16 in the upper halves of the lanes, to nearest even, never infinite. */
 INLINE __m256i bf16_bits(__m256 v) {
