@@ -176,7 +176,23 @@ def zombie(pid):
         return True
 
 
+def program_missing(folder, seconds):
+    """With recovery on, mpirun waits for ever, and silently, for a program that cannot be started, unless told not to."""
+    tune = os.path.join(folder, "openmpi.conf")
+    with open("configs/openmpi.conf", encoding="utf-8") as file:
+        text = file.read()
+    assert "orte_startup_timeout 30" in text, text
+    with open(tune, "w", encoding="utf-8") as file:
+        file.write(text.replace("orte_startup_timeout 30", "orte_startup_timeout 3"))
+    words = job(1, 1, "configs/softmax.yaml", ["training.epochs=1"])
+    words[words.index(f"{BUILD}/terse-server")] = f"{BUILD}/terse-sever"
+    done = subprocess.run(["timeout", "-k", "5", str(seconds - 6), "mpirun", "--tune", tune] + words, env=environment(),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False)
+    assert done.returncode not in (0, 124, 137), done
+
+
 CASES = [
+    ("program-missing", 30, program_missing),
     ("worker-killed", 60, strike(3, signal.SIGKILL, "worker 1")),
     ("worker-0-killed", 60, strike(2, signal.SIGKILL, "worker 0")),
     ("server-killed", 60, strike(1, signal.SIGKILL, "server 1")),
