@@ -17,17 +17,16 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     TS_REQUIRE(job, TERSE_ENOMEM);
     *job = (ts_job){.server = server, .id = id, .consistency = consistency, .optimizer = optimizer};
     job->last_progress_us = ts_server_now(server);
-    terse_status status = ts_membership_create(&job->members, server->transport->workers);
-    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, server->transport->workers);
+    uint32_t workers = server->transport->jobs[id].workers;
+    terse_status status = ts_membership_create(&job->members, workers);
+    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, workers);
     job->members.staleness = server->config->consistency.staleness;
-    if (status == TERSE_OK)
-        status = ts_quorums_create(&job->members.quorums, server->config, server->transport->workers);
+    if (status == TERSE_OK) status = ts_quorums_create(&job->members.quorums, server->config, workers);
     if (status != TERSE_OK) {
         ts_job_destroy(job);
         return status;
     }
-    for (uint32_t w = 0; w < job->members.count; w++)
-        job->members.members[w].peer = ts_transport_find(server->transport, TS_ROLE_WORKER, w);
+    for (uint32_t w = 0; w < workers; w++) job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
     *out = job;
     return TERSE_OK;
 }

@@ -15,12 +15,36 @@
 
 static void on_frame(void *context, uint32_t peer, ts_buffer *frame) { ts_dispatch_frame(context, peer, frame); }
 
-static terse_status make_jobs(ts_server *server) {
-    server->jobs = ts_mem_calloc(1, sizeof(ts_job *));
-    TS_REQUIRE(server->jobs, TERSE_ENOMEM);
-    TS_TRY(ts_job_create(server, 0, &server->jobs[0]));
-    server->job_count = 1;
+static terse_status grow_links(ts_server *server) {
+    uint32_t count = server->transport->peer_count;
+    if (count == server->link_count) return TERSE_OK;
+    ts_link *links = ts_mem_realloc(server->links, count, sizeof *links);
+    TS_REQUIRE(links, TERSE_ENOMEM);
+    server->links = links;
+    for (uint32_t p = server->link_count; p < count; p++)
+        links[p] = (ts_link){.last_heard_us = ts_server_now(server), .last_sent_us = ts_server_now(server)};
+    server->link_count = count;
     return TERSE_OK;
+}
+
+/* The transport's jobs that are new. */
+static terse_status add_jobs(ts_server *server) {
+    uint32_t count = server->transport->job_count;
+    TS_TRY(grow_links(server));
+    if (count == server->job_count) return TERSE_OK;
+    ts_job **jobs = ts_mem_realloc(server->jobs, count, sizeof(ts_job *));
+    TS_REQUIRE(jobs, TERSE_ENOMEM);
+    server->jobs = jobs;
+    for (; server->job_count < count; server->job_count++)
+        TS_TRY(ts_job_create(server, server->job_count, &jobs[server->job_count]));
+    return TERSE_OK;
+}
+
+static void on_jobs(void *context) {
+    ts_server *server = context;
+    terse_status status = add_jobs(server);
+    if (status != TERSE_OK)
+        ts_server_fail(server, status, "server %u cannot take up a job: %s", server->index, terse_strerror(status));
 }
 
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor,
@@ -31,16 +55,13 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
     server->transport = transport;
     server->executor = executor;
     server->index = transport->peers[transport->self].index;
-    server->links = ts_mem_calloc(transport->peer_count, sizeof *server->links);
-    terse_status status = server->links ? make_jobs(server) : TERSE_ENOMEM;
+    server->last_tick_us = ts_server_now(server);
+    terse_status status = add_jobs(server);
     if (status != TERSE_OK) {
         ts_server_destroy(server);
         return status;
     }
-    server->last_tick_us = ts_server_now(server);
-    for (uint32_t p = 0; p < transport->peer_count; p++)
-        server->links[p].last_heard_us = server->links[p].last_sent_us = server->last_tick_us;
-    transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame};
+    transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame, .on_jobs = on_jobs};
     *out = server;
     return TERSE_OK;
 }
@@ -55,6 +76,8 @@ void ts_server_destroy(ts_server *server) {
     ts_mem_free(server);
 }
 
+void ts_server_set_stays(ts_server *server, bool stays) { server->stays = stays; }
+
 void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context) {
     server->receipt = note;
     server->receipt_context = context;
@@ -65,12 +88,12 @@ void ts_server_flush(ts_server *server) {
 }
 
 static void check_finished(ts_server *server) {
-    if (server->state != TS_SERVER_RUNNING || !ts_server_idle(server)) return;
+    if (server->state != TS_SERVER_RUNNING || server->stays || !ts_server_idle(server)) return;
     for (uint32_t j = 0; j < server->job_count; j++)
         if (server->jobs[j]->members.gone < server->jobs[j]->members.count) return;
     server->state = TS_SERVER_FINISHED;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "rounds=%llu",
-           (unsigned long long)ts_store_version(&server->jobs[0]->store));
+           server->job_count ? (unsigned long long)ts_store_version(&server->jobs[0]->store) : 0ull);
 }
 
 /* Nobody can be heard while this process is stopped or starved: such a gap is our own silence, not the peers'. */

@@ -35,15 +35,25 @@ typedef struct {
 
 typedef enum {
     TS_SERVER_RUNNING,
-    TS_SERVER_FINISHED, /* all workers are done and served */
-    TS_SERVER_FAILED    /* the job ended with an error; ts_server_message says why */
+    TS_SERVER_FINISHED, /* all jobs have ended well: their workers are done and served */
+    TS_SERVER_FAILED    /* a job ended with an error, and now all have ended; ts_server_message says why */
 } ts_server_state;
 
-/* config, transport, executor: [borrow] until destroy. Installs itself as the transport's handler.
+/*
+ * Jobs are those of the transport: those that are there now, and each one that on_jobs adds (ts_transport_handler).
+ * Each has its own contract, workers, rounds and settings, and ends alone; its memory goes with it.
+ *
+ * config, transport, executor: [borrow] until destroy. Installs itself as the transport's handler.
  * Returns TERSE_ENOMEM, TERSE_EUNSUPPORTED (a consistency mode or optimizer that this build has not). */
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor, ts_server **out)
     TERSE_NODISCARD;
 void ts_server_destroy(ts_server *server); /* after the executor has nothing of it left (ts_server_idle) */
+
+/*
+ * Whether the server goes on when no job is left, waiting for the next, until ts_server_stop. Else, and so at first, it is
+ * then FINISHED, or FAILED when one of the jobs failed.
+ */
+void ts_server_set_stays(ts_server *server, bool stays);
 
 /* note: gets every receipt, on the loop's thread, inside the server's calls; context: [borrow]. */
 void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context);
@@ -54,7 +64,7 @@ void ts_server_flush(ts_server *server);
 void ts_server_tick(ts_server *server);
 
 ts_server_state ts_server_get_state(const ts_server *server);
-/* Ends the job in order: everybody is told. reason: [borrow], as "SIGTERM". */
+/* Ends all jobs in order: everybody is told. reason: [borrow], as "SIGTERM". */
 void ts_server_stop(ts_server *server, const char *reason);
 /* Why it failed; TERSE_OK while it has not. */
 terse_status ts_server_failure(const ts_server *server);

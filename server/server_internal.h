@@ -30,9 +30,11 @@ struct ts_server {
     ts_executor *executor;
     uint32_t index; /* this server's number */
     ts_link *links; /* [own] one a peer */
+    uint32_t link_count;
     struct ts_job **jobs; /* [own] job_count of them, found by number */
     uint32_t job_count;
     uint64_t last_tick_us;
+    bool stays;     /* without jobs, too */
     ts_server_state state;
     terse_status failure;
     ts_error message;

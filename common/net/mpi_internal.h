@@ -39,7 +39,7 @@
 #include "common/net/bell.h"
 #include "common/net/mpi_transport.h"
 
-#define TS_MPI_WIRE_VERSION 2u
+#define TS_MPI_WIRE_VERSION 3u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
@@ -120,6 +120,7 @@ typedef struct {
     bool initialised_mpi, multiple;
     size_t frame_limit_bytes;
     ts_peer *names;
+    ts_transport_job *jobs;
     ts_mpi_peer *peers;
     ts_mpi_requests active, aside;
     ts_mpi_incoming *spare; /* nodes to use again */

@@ -21,6 +21,7 @@ typedef struct {
     uint32_t magic, version, role, shared_memory;
     uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
     char host[40];
+    char job[TS_JOB_NAME_CHARS]; /* a worker's */
     ts_bell_address bell;
 } roll_entry;
 
@@ -52,6 +53,7 @@ static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
     int len = 0;
     MPI_Get_processor_name(host, &len);
     snprintf(entry.host, sizeof entry.host, "%.*s", (int)sizeof entry.host - 1, host);
+    if (options->role == TS_ROLE_WORKER) snprintf(entry.job, sizeof entry.job, "%s", options->job ? options->job : "default");
     ts_bell_own_address(mpi->bell, &entry.bell);
     return entry;
 }
@@ -81,6 +83,7 @@ static bool hear_one(roll *call) {
     if (MPI_Imrecv(&entry, room, MPI_BYTE, &message, &request) == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
     entry.magic = ROLL_MAGIC;
     entry.host[sizeof entry.host - 1] = 0;
+    entry.job[sizeof entry.job - 1] = 0;
     call->entries[status.MPI_SOURCE] = entry;
     return true;
 }
@@ -181,17 +184,20 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
 
 /* ---- the table --------------------------------------------------------------------------------------------------------- */
 
-/* What a server can spare for one direction of one worker: of its equal share a quarter is for what is under way. */
-static uint64_t most_of(const roll_entry *entry, uint32_t workers) {
-    return entry->traffic_bytes > 0 ? entry->traffic_bytes / (8u * (uint64_t)(workers ? workers : 1)) : UINT64_MAX;
+/*
+ * What a server can spare for one direction of one worker: jobs share alike, and so do the workers of a job; of a
+ * worker's share a quarter is for what is under way.
+ */
+static uint64_t most_of(const roll_entry *entry, uint64_t shares) {
+    return entry->traffic_bytes > 0 ? entry->traffic_bytes / (8u * (shares ? shares : 1)) : UINT64_MAX;
 }
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* Both ends come to the same result. */
-static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry, uint32_t workers) {
+static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry, uint64_t shares) {
     uint64_t window = least(own->window_bytes, entry->window_bytes);
-    window = least(window, least(most_of(own, workers), most_of(entry, workers)));
+    window = least(window, least(most_of(own, shares), most_of(entry, shares)));
     if (window < TS_MPI_PACED_FIRST_BYTES) window = TS_MPI_PACED_FIRST_BYTES;
     peer->paced = !peer->same_host || !own->shared_memory || !entry->shared_memory;
     peer->window_max_bytes = (size_t)window;
@@ -203,27 +209,63 @@ static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entr
     peer->chunk_bytes = half < most ? half : most;
 }
 
-static void name_peers(const roll *call) {
+/* Jobs are numbered as they appear in rank order, so that everybody comes to the same numbers. */
+static uint32_t job_of(ts_mpi *mpi, const roll_entry *entry) {
+    uint32_t job = 0;
+    while (job < mpi->base.job_count && strcmp(mpi->jobs[job].name, entry->job) != 0) job++;
+    if (job == mpi->base.job_count) {
+        mpi->jobs[job] = (ts_transport_job){.workers = 0};
+        memcpy(mpi->jobs[job].name, entry->job, sizeof entry->job);
+        mpi->base.job_count++;
+    }
+    return job;
+}
+
+static void name_peer(const ts_mpi *mpi, ts_peer *peer, int rank, const char *host) {
     static const char *const roles[] = {"server", "worker", "rank"};
+    char job[TS_JOB_NAME_CHARS + 8] = "";
+    if (peer->role == TS_ROLE_WORKER && mpi->base.job_count > 1)
+        snprintf(job, sizeof job, " of job %s", mpi->jobs[peer->job].name);
+    snprintf(peer->name, sizeof peer->name, "%s %u%s (rank %d on %.32s)", roles[peer->role], peer->index, job, rank, host);
+}
+
+static void number_peers(const roll *call) {
     ts_mpi *mpi = call->mpi;
     uint32_t counts[3] = {0};
-    const roll_entry *own = &call->entries[call->rank];
     for (int r = 0; r < call->size; r++) {
         const roll_entry *entry = &call->entries[r];
         ts_peer *peer = &mpi->names[r];
         peer->role = entry->role <= TS_ROLE_NONE ? (ts_role)entry->role : TS_ROLE_NONE;
         peer->index = counts[peer->role]++;
-        snprintf(peer->name, sizeof peer->name, "%s %u (rank %d on %.*s)", roles[peer->role], peer->index, r,
-                 (int)sizeof entry->host - 8, entry->host);
-        mpi->peers[r].last = &mpi->peers[r].first;
-        mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
-        mpi->peers[r].heard_us = ts_mpi_clock_us();
+        if (peer->role != TS_ROLE_WORKER) continue;
+        peer->job = job_of(mpi, entry);
+        peer->index = mpi->jobs[peer->job].workers++;
     }
-    for (int r = 0; r < call->size; r++) set_window(&mpi->peers[r], own, &call->entries[r], counts[TS_ROLE_WORKER]);
     mpi->base.peers = mpi->names;
+    mpi->base.jobs = mpi->jobs;
     mpi->base.self = (uint32_t)call->rank;
     mpi->base.servers = counts[TS_ROLE_SERVER];
     mpi->base.workers = counts[TS_ROLE_WORKER];
+    const ts_peer *self = &mpi->names[call->rank];
+    if (self->role == TS_ROLE_WORKER) mpi->base.workers = mpi->jobs[self->job].workers;
+}
+
+static void meet_peers(const roll *call) {
+    ts_mpi *mpi = call->mpi;
+    const roll_entry *own = &call->entries[call->rank];
+    number_peers(call);
+    for (int r = 0; r < call->size; r++) {
+        const roll_entry *entry = &call->entries[r];
+        ts_peer *peer = &mpi->names[r];
+        name_peer(mpi, peer, r, entry->host);
+        mpi->peers[r].last = &mpi->peers[r].first;
+        mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
+        mpi->peers[r].heard_us = ts_mpi_clock_us();
+        /* The worker of the two says in how many shares the server's traffic is cut. */
+        const ts_peer *worker = peer->role == TS_ROLE_WORKER ? peer : &mpi->names[call->rank];
+        uint64_t shares = worker->role == TS_ROLE_WORKER ? (uint64_t)mpi->jobs[worker->job].workers * mpi->base.job_count : 1;
+        set_window(&mpi->peers[r], own, entry, shares);
+    }
 }
 
 static terse_status meet_bells(const roll *call) {
@@ -239,11 +281,12 @@ static terse_status make_tables(roll *call) {
     ts_mpi *mpi = call->mpi;
     size_t size = (size_t)call->size;
     mpi->names = ts_mem_calloc(size, sizeof *mpi->names);
+    mpi->jobs = ts_mem_calloc(size, sizeof *mpi->jobs);
     mpi->peers = ts_mem_calloc(size, sizeof *mpi->peers);
     call->entries = ts_mem_calloc(size, sizeof *call->entries);
     call->answer_bytes = sizeof(roll_answer) + size * sizeof *call->entries;
     call->answer = ts_mem_calloc(call->answer_bytes, 1);
-    TS_REQUIRE(mpi->names && mpi->peers && call->entries && call->answer, TERSE_ENOMEM);
+    TS_REQUIRE(mpi->names && mpi->jobs && mpi->peers && call->entries && call->answer, TERSE_ENOMEM);
     return TERSE_OK;
 }
 
@@ -262,7 +305,7 @@ terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_err
     call.entries[call.rank] = own_entry(mpi, options);
     status = call.rank == 0 ? lead(&call, options, error) : follow(&call, options, error);
     if (status != TERSE_OK) goto out;
-    name_peers(&call);
+    meet_peers(&call);
     status = meet_bells(&call);
     if (status == TERSE_OK) mpi->base.peer_count = (uint32_t)call.size;
 out:

@@ -110,7 +110,7 @@ static void mpi_counters(const ts_transport *transport, ts_transport_counters *o
 static void mpi_destroy(ts_transport *transport) { ts_mpi_free(of(transport)); }
 
 static const ts_transport_ops mpi_ops = {mpi_send, mpi_poll, mpi_queued, mpi_drop_peer,
-                                         mpi_now_us, mpi_counters, mpi_destroy};
+                                         mpi_now_us, mpi_counters, mpi_destroy, NULL};
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 
@@ -134,6 +134,7 @@ void ts_mpi_free(ts_mpi *mpi) {
     ts_bell_destroy(mpi->bell);
     ts_buffer_pool_destroy(mpi->base.pool); /* frames that others hold, or MPI writes to, stay theirs */
     ts_mem_free(mpi->names);
+    ts_mem_free(mpi->jobs);
     if (stuck) return; /* a CREDIT under way is read from the peer table */
     ts_mem_free(mpi->peers);
     ts_mem_free(mpi);
@@ -245,7 +246,8 @@ terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) 
         TS_REQUIRE(ranks, TERSE_ENOMEM);
         int count = 0;
         for (uint32_t p = 0; p < transport->peer_count; p++) {
-            if (transport->peers[p].role == TS_ROLE_WORKER) ranks[count++] = (int)p;
+            const ts_peer *peer = &transport->peers[p];
+            if (peer->role == TS_ROLE_WORKER && peer->job == transport->peers[transport->self].job) ranks[count++] = (int)p;
         }
         MPI_Group world, workers;
         MPI_Comm_group(MPI_COMM_WORLD, &world);

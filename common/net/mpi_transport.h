@@ -10,6 +10,7 @@
 
 typedef struct {
     ts_role role;
+    const char *job;           /* a worker: its job's name, below TS_JOB_NAME_CHARS; NULL: "default" */
     uint64_t deadline_us;      /* for the roll call; MPI_Init gets 4 s more */
     size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
     uint64_t traffic_bytes;    /* a server: of messages that it holds for all its workers; 0 for no limit */
@@ -29,8 +30,8 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
 bool ts_mpi_transport_multiple(const ts_transport *transport);
 
 /*
- * The workers' own communicator, made at the first call. comm: [out] points to an MPI_Comm.
- * Collective: all workers. Returns TERSE_OK, TERSE_ESTATE (a server calls), TERSE_EUNSUPPORTED.
+ * The communicator of the workers of one's own job, made at the first call. comm: [out] points to an MPI_Comm.
+ * Collective: all workers of the job. Returns TERSE_OK, TERSE_ESTATE (a server calls), TERSE_EUNSUPPORTED.
  */
 terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) TERSE_NODISCARD;
 

@@ -33,6 +33,8 @@ struct ts_sim_network {
     uint32_t peers;
     endpoint *endpoints;
     ts_peer *names;
+    ts_transport_job jobs[TS_SIM_JOBS];
+    uint32_t job_count, joined;  /* in all; known to the servers */
     bool *dead, *cut;       /* cut: peers × peers */
     bool *stopped;          /* does not read */
     flight *parked;         /* to those, in the order of sending */
@@ -162,7 +164,7 @@ static bool sim_poll(ts_transport *transport) {
     if (self->inbox_next == self->inbox_count) self->inbox_next = self->inbox_count = 0;
     self->counters.frames_in++;
     self->counters.bytes_in += next.frame->len;
-    if (self->dropped[next.from]) self->counters.dropped++;
+    if (self->dropped[next.from] || next.from >= transport->peer_count) self->counters.dropped++;
     else if (transport->handler.on_frame) transport->handler.on_frame(transport->handler.context, next.from, next.frame);
     ts_buffer_unref(next.frame);
     return true;
@@ -186,16 +188,40 @@ static void sim_counters(const ts_transport *transport, ts_transport_counters *o
 
 static void sim_destroy(ts_transport *transport) { (void)transport; /* the network owns its endpoints */ }
 
-static const ts_transport_ops sim_ops = {sim_send, sim_poll, sim_queued, sim_drop_peer, sim_now, sim_counters, sim_destroy};
+static const ts_transport_ops sim_ops = {sim_send, sim_poll,     sim_queued,  sim_drop_peer,
+                                         sim_now,  sim_counters, sim_destroy, NULL};
+
+static void count_jobs(ts_sim_network *net) {
+    for (uint32_t j = 0; j < TS_SIM_JOBS && net->options.job_workers[j] > 0; j++) {
+        net->jobs[j].workers = net->options.job_workers[j];
+        net->job_count++;
+    }
+    if (net->job_count == 0) net->jobs[net->job_count++].workers = net->options.workers;
+    for (uint32_t j = 0; j < net->job_count; j++) snprintf(net->jobs[j].name, sizeof net->jobs[j].name, "job%u", j);
+    net->joined = net->options.late_jobs < net->job_count ? net->job_count - net->options.late_jobs : 0;
+}
 
 static void name_peers(ts_sim_network *net) {
-    for (uint32_t p = 0; p < net->peers; p++) {
-        bool server = p < net->options.servers;
-        ts_peer *peer = &net->names[p];
-        peer->role = server ? TS_ROLE_SERVER : TS_ROLE_WORKER;
-        peer->index = server ? p : p - net->options.servers;
-        snprintf(peer->name, sizeof peer->name, "%s %u", server ? "server" : "worker", peer->index);
+    uint32_t p = 0;
+    for (; p < net->options.servers; p++) {
+        net->names[p] = (ts_peer){.role = TS_ROLE_SERVER, .index = p};
+        snprintf(net->names[p].name, sizeof net->names[p].name, "server %u", p);
     }
+    for (uint32_t j = 0; j < net->job_count; j++) {
+        for (uint32_t w = 0; w < net->jobs[j].workers; w++, p++) {
+            net->names[p] = (ts_peer){.role = TS_ROLE_WORKER, .index = w, .job = j};
+            if (net->job_count == 1) snprintf(net->names[p].name, sizeof net->names[p].name, "worker %u", w);
+            else snprintf(net->names[p].name, sizeof net->names[p].name, "worker %u of %s", w, net->jobs[j].name);
+        }
+    }
+}
+
+/* What a server knows of jobs. */
+static void show_jobs(ts_sim_network *net, ts_transport *server) {
+    server->job_count = net->joined;
+    server->workers = 0;
+    for (uint32_t j = 0; j < net->joined; j++) server->workers += net->jobs[j].workers;
+    server->peer_count = net->options.servers + server->workers;
 }
 
 static terse_status make_endpoints(ts_sim_network *net) {
@@ -205,9 +231,21 @@ static terse_status make_endpoints(ts_sim_network *net) {
         self->dropped = ts_mem_calloc(net->peers, sizeof *self->dropped);
         TS_REQUIRE(self->dropped, TERSE_ENOMEM);
         self->base = (ts_transport){.ops = &sim_ops, .peers = net->names, .peer_count = net->peers, .self = p,
-                                    .servers = net->options.servers, .workers = net->options.workers};
+                                    .jobs = net->jobs, .job_count = net->job_count, .servers = net->options.servers,
+                                    .workers = net->jobs[net->names[p].job].workers};
+        if (p < net->options.servers) show_jobs(net, &self->base);
     }
     return TERSE_OK;
+}
+
+void ts_sim_join(ts_sim_network *network) {
+    if (network->joined == network->job_count) return;
+    network->joined++;
+    for (uint32_t p = 0; p < network->options.servers; p++) {
+        ts_transport *server = &network->endpoints[p].base;
+        show_jobs(network, server);
+        if (server->handler.on_jobs) server->handler.on_jobs(server->handler.context);
+    }
 }
 
 terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network **out) {
@@ -216,7 +254,9 @@ terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network
     ts_sim_network *net = ts_mem_calloc(1, sizeof *net);
     TS_REQUIRE(net, TERSE_ENOMEM);
     net->options = *options;
-    net->peers = options->servers + options->workers;
+    count_jobs(net);
+    net->peers = options->servers;
+    for (uint32_t j = 0; j < net->job_count; j++) net->peers += net->jobs[j].workers;
     net->random = ts_random_start(ts_random_key(options->seed, 0, 0, 0, 1));
     size_t pairs = (size_t)net->peers * net->peers;
     net->endpoints = ts_mem_calloc(net->peers, sizeof *net->endpoints);

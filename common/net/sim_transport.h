@@ -11,9 +11,13 @@
 
 typedef struct ts_sim_network ts_sim_network;
 
+#define TS_SIM_JOBS 4
+
 typedef struct {
     uint64_t seed;
-    uint32_t servers, workers;   /* peers 0 … servers-1 are servers, then workers */
+    uint32_t servers, workers;   /* peers 0 … servers-1 are servers, then workers, job by job */
+    uint32_t job_workers[TS_SIM_JOBS]; /* the workers of each job; all zero: one job of all of them */
+    uint32_t late_jobs;          /* so many of the last jobs join later: ts_sim_join */
     uint64_t delay_min_us, delay_max_us;
     double drop, duplicate, corrupt; /* probability per frame, 0 … 1 */
     bool reorder;                /* false: frames between two peers arrive in order (unless dropped) */
@@ -24,6 +28,8 @@ terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network
 void ts_sim_network_destroy(ts_sim_network *network);
 /* The endpoint of a peer; [borrow] from the network. */
 ts_transport *ts_sim_endpoint(ts_sim_network *network, uint32_t peer);
+/* The servers learn of the next of the late jobs. Its workers' endpoints may be used before. */
+void ts_sim_join(ts_sim_network *network);
 /* A peer dies: frames to and from it are lost, those under way included. */
 void ts_sim_kill(ts_sim_network *network, uint32_t peer);
 /* It comes back with an empty queue. */

@@ -2,8 +2,18 @@
 #include "common/net/transport.h"
 
 uint32_t ts_transport_find(const ts_transport *transport, ts_role role, uint32_t index) {
+    uint32_t job = transport->peers[transport->self].job;
+    if (role == TS_ROLE_WORKER) return ts_transport_worker(transport, job, index);
     for (uint32_t p = 0; p < transport->peer_count; p++) {
         if (transport->peers[p].role == role && transport->peers[p].index == index) return p;
+    }
+    return transport->peer_count;
+}
+
+uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32_t index) {
+    for (uint32_t p = 0; p < transport->peer_count; p++) {
+        const ts_peer *peer = &transport->peers[p];
+        if (peer->role == TS_ROLE_WORKER && peer->job == job && peer->index == index) return p;
     }
     return transport->peer_count;
 }

@@ -19,17 +19,31 @@ typedef struct ts_transport ts_transport;
 
 typedef enum { TS_ROLE_SERVER = 0, TS_ROLE_WORKER = 1, TS_ROLE_NONE = 2 } ts_role;
 
+#define TS_JOB_NAME_CHARS 32 /* the end included */
+
 typedef struct {
     ts_role role;
-    uint32_t index; /* server or worker number within its role, from 0 */
-    char name[64];  /* "worker 2 (rank 4, host h1)": for messages */
+    uint32_t index; /* of a server: its number; of a worker: its number within its job; from 0 */
+    uint32_t job;   /* of a worker: its job's number; 0 for servers */
+    char name[128]; /* "worker 2 (rank 4 on h1)", with several jobs "worker 2 of job b (rank 4 on h1)": for messages */
 } ts_peer;
+
+/* The workers that train one model together. */
+typedef struct {
+    char name[TS_JOB_NAME_CHARS];
+    uint32_t workers; /* how many it was launched with: all of them are among the peers */
+} ts_transport_job;
 
 /* Called from inside poll. */
 typedef struct {
     void *context;
     /* frame: [borrow]; take a reference to keep it. */
     void (*on_frame)(void *context, uint32_t peer, ts_buffer *frame);
+    /*
+     * A job has been added, with all its workers: peers, peer_count, jobs and job_count of the transport are new. Comes
+     * before the first frame of any of them. NULL for owners that deal with the jobs of the beginning alone.
+     */
+    void (*on_jobs)(void *context);
 } ts_transport_handler;
 
 typedef struct {
@@ -55,19 +69,33 @@ typedef struct {
     uint64_t (*now_us)(const ts_transport *transport);
     void (*counters)(const ts_transport *transport, ts_transport_counters *out);
     void (*destroy)(ts_transport *transport);
+    /*
+     * The job has ended here: what is queued for its workers may still go out, nothing more will be sent to them, and
+     * what comes from them is of no interest. Their numbers stay theirs. NULL: nothing needs to be done.
+     */
+    void (*end_job)(ts_transport *transport, uint32_t job);
 } ts_transport_ops;
 
 struct ts_transport {
     const ts_transport_ops *ops;
     ts_transport_handler handler; /* set by the owner before the first poll */
-    const ts_peer *peers;         /* peer_count entries, self included */
+    /*
+     * Peers and jobs, self included. At a server both tables may grow, by whole jobs (handler.on_jobs), and move then;
+     * a number is never used again. All servers number jobs alike.
+     */
+    const ts_peer *peers;
     uint32_t peer_count;
+    const ts_transport_job *jobs; /* by number */
+    uint32_t job_count;
     uint32_t self;
-    uint32_t servers, workers;    /* how many peers have each role */
+    uint32_t servers;             /* how many there are */
+    uint32_t workers;             /* at a worker those of its job, at a server those of all jobs */
     ts_buffer_pool *pool;         /* [borrow] for frames, those that come in and those to be sent; may be NULL */
 };
 
-/* The peer number of server or worker `index`; peer_count when there is none. */
+/* The peer number of server `index`, or of worker `index` of the owner's job (at a server: job 0); peer_count: none. */
 uint32_t ts_transport_find(const ts_transport *transport, ts_role role, uint32_t index);
+/* The peer number of a job's worker; peer_count when there is none. */
+uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32_t index);
 
 #endif

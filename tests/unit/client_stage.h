@@ -76,7 +76,7 @@ static inline void open_stage(stage *s, uint32_t servers, uint32_t workers, uint
     s->servers = servers;
     s->worker_peer = servers + worker;
     for (uint32_t i = 0; i < servers; i++)
-        ts_sim_endpoint(s->network, i)->handler = (ts_transport_handler){&s->received[i], on_frame};
+        ts_sim_endpoint(s->network, i)->handler = (ts_transport_handler){.context = &s->received[i], .on_frame = on_frame};
     ck_assert_ok(ts_client_create(s->config, ts_sim_endpoint(s->network, s->worker_peer), &s->client));
 }
 
