@@ -44,6 +44,8 @@ CLIENT_SRC  := $(wildcard worker/client/*.c)
 WORKER_SRC  := $(wildcard worker/trainer/*.c worker/models/*.c worker/data/*.c)
 WORKER_CORE := $(filter-out worker/trainer/worker_main.c,$(WORKER_SRC))
 SERVER_SRC  := $(wildcard server/*.c)
+RELAY_SRC   := $(call layer_src,relay)
+RELAY_CORE  := $(filter-out common/relay/relay_main.c,$(RELAY_SRC))
 SERVER_CORE := $(filter-out server/main.c server/loop.c,$(SERVER_SRC))
 UNIT_SRC    := $(wildcard tests/unit/test_*.c)
 UNIT_SUPPORT := $(filter-out tests/unit/test_% tests/unit/runner.c,$(wildcard tests/unit/*.c))
@@ -99,7 +101,7 @@ $(BUILD)/gen/test_list.h: $(UNIT_SRC)
 	@for t in $(basename $(notdir $(UNIT_SRC))); do echo "X($$t)"; done > $@
 $(BUILD)/obj/tests/unit/runner.o: $(BUILD)/gen/test_list.h
 TEST_OBJ := $(call objs,tests/unit/runner.c $(UNIT_SRC) $(UNIT_SUPPORT) $(SIM_SUPPORT)) \
-            $(call objs,$(SERVER_CORE) $(CLIENT_SRC) $(WORKER_CORE)) $(COMMON_OBJ)
+            $(call objs,$(SERVER_CORE) $(RELAY_CORE) $(CLIENT_SRC) $(WORKER_CORE)) $(COMMON_OBJ)
 $(BUILD)/unit-tests: $(TEST_OBJ)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(CHECK_LIBS)
 

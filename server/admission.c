@@ -8,6 +8,7 @@
 #include "server/flow.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/upstream_round.h"
 #include "server/reply.h"
 
 /* So long a packet may wait for its round before its worker is told that it has arrived: well below the worker's
@@ -195,11 +196,17 @@ terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_fram
     uint32_t *slices = ts_mem_calloc(count, sizeof *slices);
     TS_REQUIRE(slices, TERSE_ENOMEM);
     reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
+    bool above = job->server->upstream != NULL;
     for (count = 0; ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK; count++) {
-        if (ts_store_set(&job->store, number, packet)) job->last_progress_us = ts_server_now(job->server);
+        if (above) ts_upstream_offer(job, number, packet);
+        else if (ts_store_set(&job->store, number, packet)) job->last_progress_us = ts_server_now(job->server);
         slices[count] = number;
     }
-    ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_OK, slices, count, NULL);
+    /* With an upstream other values may hold: worker 0 repeats itself until all are here, and then asks for them. */
+    if (!above) ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_OK, slices, count, NULL);
+    else if (ts_upstream_offered(job))
+        ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_ESTALE, slices, count,
+                    "the servers above may have others: pull a snapshot");
     ts_mem_free(slices);
     for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].reply_due = true; /* those who wait */
     return TERSE_OK;

@@ -8,6 +8,7 @@
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/stats.h"
+#include "server/upstream_round.h"
 
 terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     const ts_consistency *consistency = ts_consistency_find(server->config->consistency.mode);
@@ -15,6 +16,7 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     TS_REQUIRE(consistency && optimizer, TERSE_EUNSUPPORTED);
     ts_job *job = ts_mem_calloc(1, sizeof *job);
     TS_REQUIRE(job, TERSE_ENOMEM);
+    if (server->upstream && !optimizer->aggregates) optimizer = &ts_optimizer_upstream;
     *job = (ts_job){.server = server, .id = id, .consistency = consistency, .optimizer = optimizer};
     job->last_progress_us = ts_server_now(server);
     uint32_t workers = server->transport->jobs[id].workers;
@@ -39,6 +41,7 @@ void ts_job_destroy(ts_job *job) {
     ts_replies_free(&job->replies);
     ts_store_free(&job->store);
     ts_membership_free(&job->members);
+    ts_upstream_forget(job);
     ts_contract_destroy(job->contract);
     ts_mem_free(job);
 }
@@ -54,7 +57,9 @@ terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) {
     if (status == TERSE_OK) status = ts_rounds_create(&rounds, job, store.count, server->executor->threads);
     if (status == TERSE_OK) status = ts_outgoing_create(&outgoing, store.count);
     if (status == TERSE_OK) status = ts_replies_create(&replies, store.count);
+    if (status == TERSE_OK && server->upstream) status = ts_upstream_begin(job, contract);
     if (status != TERSE_OK) {
+        ts_replies_free(&replies);
         ts_outgoing_free(&outgoing);
         ts_rounds_free(&rounds);
         ts_store_free(&store);
@@ -158,6 +163,7 @@ void ts_job_tick(ts_job *job) {
     if (server->state != TS_SERVER_RUNNING) return;
     ts_admission_tick(job);
     ts_quorum_tick(job);
+    if (server->upstream) ts_upstream_tick(job);
     for (uint32_t w = 0; w < job->members.count; w++)
         if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
     ts_job_flush(job);

@@ -28,6 +28,12 @@ typedef struct ts_job {
     ts_replies replies;
     uint64_t last_progress_us;    /* last attach, set or closed round */
     bool training;                /* all attached and all slices set: said once in the log */
+    struct {                      /* with an upstream */
+        uint32_t *summed;         /* [own] a tensor: slices whose sums are complete */
+        uint8_t *offered;         /* [own] a slice: the workers' first values are there */
+        uint32_t offers;
+        bool started, done;
+    } above;
 } ts_job;
 
 /* server: [borrow]. Returns TERSE_ENOMEM, TERSE_EUNSUPPORTED (mode or optimizer not in this build). */

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 
 #include "server/job.h"
+#include "server/upstream.h"
 
 #define NAMES 4 /* more are only counted */
 
@@ -73,6 +74,19 @@ bool ts_job_misses(const ts_job *job, uint32_t worker, uint64_t *version) {
     return found;
 }
 
+/* Whether some tensor's sum, or all first values, are with the servers above: then they are waited for. */
+static bool above(words *to, const ts_job *job) {
+    const ts_upstream *upstream = job->server->upstream;
+    if (!upstream || !job->above.started) return false;
+    bool waits = !ts_job_initialised(job) || (job->above.done && !upstream->ops->ended(upstream));
+    for (uint32_t t = 0; t < job->contract->tensor_count && !waits; t++)
+        waits = job->above.summed[t] == job->contract->tensors[t].slices;
+    char whom[256];
+    if (waits) upstream->ops->waiting(upstream, whom, sizeof whom);
+    if (waits) say(to, "the servers above%s%s", whom[0] ? ", where it waits for " : "", whom);
+    return waits;
+}
+
 void ts_job_waiting(const ts_job *job, char *text, size_t capacity) {
     words to = {.text = text, .capacity = capacity};
     const ts_slice_state *slice = last_slice(job);
@@ -81,6 +95,8 @@ void ts_job_waiting(const ts_job *job, char *text, size_t capacity) {
     if (job->server->state != TS_SERVER_RUNNING) return;
     if (say_names(&to, job, not_attached, NULL) > 0) {
         say(&to, " to attach");
+    } else if (above(&to, job)) {
+        /* it said so */
     } else if (!ts_job_initialised(job)) {
         say(&to, "%s to set the parameters", ts_job_worker_name(job, 0));
     } else if (job->members.done == job->members.count || !slice) {

@@ -127,7 +127,7 @@ void ts_outgoing_take(struct ts_job *job, struct ts_round_item *item) {
     ts_outgoing *outgoing = &job->outgoing;
     uint32_t first = outgoing->count;
     for (uint32_t e = 0; e < item->entry_count; e++) {
-        if (item->entries[e].status != TERSE_OK) continue;
+        if (item->entries[e].status != TERSE_OK || item->entries[e].deferred) continue;
         ts_outgoing_packet packet = packet_of(item, &item->entries[e]);
         packet.slice->sending = true;
         ts_buffer_ref(packet.frame);

@@ -12,6 +12,7 @@
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/slice_math.h"
+#include "server/upstream_round.h"
 
 terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t slices, unsigned threads) {
     ts_rounds made = {.item_count = threads > 0 ? threads : 1};
@@ -60,8 +61,8 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
 }
 
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
-    if (slice->ready || slice->busy || slice->sending) return;
-    if (!job->consistency->closable(&job->members, slice)) {
+    if (slice->ready || slice->busy || slice->sending || slice->above == TS_ABOVE_WAITING) return;
+    if (slice->above == TS_ABOVE_NONE && !job->consistency->closable(&job->members, slice)) {
         if (job->consistency->alone) ts_reply_wake(job, slice);
         return;
     }
@@ -92,6 +93,7 @@ terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint6
 
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
+    if (slice->above == TS_ABOVE_BACK) return item->status = ts_upstream_close(item, entry, writer);
     ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version,
                                 .config = item->config};
     ts_aggregate_outcome outcome;
@@ -101,8 +103,12 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     if (status != TERSE_OK) return status;
     if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
-    status = ts_round_optimize(item, slice, item->version, item->lr, &outcome);
-    if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
+    if (item->job->server->upstream) {
+        ts_upstream_keep(item, entry);
+    } else {
+        status = ts_round_optimize(item, slice, item->version, item->lr, &outcome);
+        if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
+    }
     ts_sum_clear(&item->sum, slice->n);
     if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */
     return status;
@@ -134,7 +140,7 @@ static void work(void *argument) {
         entry->status = item->alone ? ts_round_alone(item, entry, &writer) : close_slice(item, entry, &writer);
         if (entry->status == TERSE_ENOMEM) item->status = TERSE_ENOMEM;
         if (item->status != TERSE_OK) return;
-        if (entry->status == TERSE_OK) packets += entry->len;
+        if (entry->status == TERSE_OK && !entry->deferred) packets += entry->len;
     }
     if (packets >= TS_OUTGOING_GATHER_BYTES && !item->alone) {
         item->status = ts_frame_finish(item->frame);
@@ -192,6 +198,11 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
         ts_round_refuse_packet(job, slice, entry, slice->version);
         return;
     }
+    if (entry->deferred) {
+        ts_upstream_summed(job, slice, entry->samples);
+        return;
+    }
+    slice->above = TS_ABOVE_NONE;
     for (uint32_t c = entry->first; c < entry->first + entry->count; c++) ts_round_used(job, slice, item, c);
     ts_round_receipt(job, slice, TS_RECEIPT_STEP, 0, slice->version);
     slice->version++;

@@ -28,6 +28,8 @@ typedef struct {
     terse_status status;   /* [out] */
     uint32_t culprit;      /* [out] worker, with TERSE_ECORRUPT */
     size_t offset, len;    /* [out] its packet in the item's frame */
+    bool deferred;         /* [out] with an upstream: only summed so far, there is no packet */
+    uint32_t samples;      /* [out] then: what the sum is a mean of */
 } ts_round_entry;
 
 typedef struct ts_round_item {

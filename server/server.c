@@ -10,6 +10,7 @@
 #include "server/dispatch.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/upstream.h"
 
 #define ABSENCE_US 500000u /* ticks come every 10 … 200 ms */
 
@@ -91,6 +92,7 @@ static void check_finished(ts_server *server) {
     if (server->state != TS_SERVER_RUNNING || server->stays || !ts_server_idle(server)) return;
     for (uint32_t j = 0; j < server->job_count; j++)
         if (server->jobs[j]->members.gone < server->jobs[j]->members.count) return;
+    if (server->upstream && !server->upstream->ops->ended(server->upstream)) return;
     server->state = TS_SERVER_FINISHED;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "rounds=%llu",
            server->job_count ? (unsigned long long)ts_store_version(&server->jobs[0]->store) : 0ull);

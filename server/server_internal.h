@@ -7,6 +7,7 @@
 #include "server/server.h"
 
 struct ts_job;
+struct ts_upstream;
 
 #define TS_SERVER_FRAME_BYTES ((size_t)1 << 20) /* replies are cut into frames of about this size */
 
@@ -28,6 +29,7 @@ struct ts_server {
     const ts_config *config;
     ts_transport *transport;
     ts_executor *executor;
+    struct ts_upstream *upstream; /* [borrow] or NULL: this server sums for others (upstream.h) */
     uint32_t index; /* this server's number */
     ts_link *links; /* [own] one a peer */
     uint32_t link_count;

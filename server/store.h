@@ -23,6 +23,13 @@ typedef enum {
 
 #define TS_LOG_PART 16u /* the packet log of a slice is at most a 16th of its parameters' bytes, but the last packet stays */
 
+/* With an upstream (upstream.h), the halves of a round. */
+typedef enum {
+    TS_ABOVE_NONE,    /* the workers push */
+    TS_ABOVE_WAITING, /* their sum is with the upstream, or waits for the tensor's other slices */
+    TS_ABOVE_BACK     /* new parameters are there */
+} ts_above;
+
 /* Replies that a worker is owed for a slice: bits of ts_slot.owed. */
 enum { TS_OWED_DELTA = 1, TS_OWED_SNAPSHOT = 2, TS_OWED_PARAMS = 4, TS_OWED_WORD = 8 };
 
@@ -57,6 +64,7 @@ typedef struct {
     bool busy;              /* in the executor: nobody else touches its arrays */
     bool ready;             /* in the list of slices that can close */
     bool sending;           /* closed, its packet waits for the shared frame */
+    ts_above above;         /* with an upstream: where its round is */
     uint64_t version;
     uint64_t steps;         /* optimizer steps so far; in BSP the version */
     bool changed;           /* parameters have moved since the last version (SSP, ASP) */

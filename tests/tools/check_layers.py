@@ -22,6 +22,7 @@ ALLOWED = {
     "common/cli": {"common/base", "common/codec", "common/wire", "common/contract", "common/config", "common/metrics"},
     "server": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/config",
                "common/metrics"},
+    "common/relay": {"common/base", "common/net", "common/contract", "common/config", "server", "worker/client"},
     "worker": {"common/base"},
     "worker/client": {"worker", "common/base", "common/codec", "common/wire", "common/net", "common/contract",
                       "common/config", "common/metrics"},

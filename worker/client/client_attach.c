@@ -192,6 +192,11 @@ static void settle(ts_client *client, ts_client_server *server, uint32_t slice, 
 
 void ts_client_on_set_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
     if (!(server->requests & TS_REQUEST_SET)) return;
+    if (ack->status == TERSE_ESTALE) { /* a relay: what holds comes from above */
+        ts_client_progress(client, server, TS_REQUEST_SET);
+        ts_client_send_snapshot_pull(client, server);
+        return;
+    }
     if (ack->status != TERSE_OK && ack->status != TERSE_EDUPLICATE) {
         if (ack->status == TERSE_ECORRUPT) return; /* sent again by the timer */
         ts_client_fail(client, (terse_status)ack->status, "%s refused the first parameters: %s",
