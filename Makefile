@@ -7,7 +7,7 @@ WERROR  :=
 BUILD   := build$(if $(SAN),-$(SAN))$(if $(filter clang%,$(CC)),-clang)
 PREFIX  := /usr/local
 VERSION := 0.1.0
-COMMON_LAYERS := base codec wire net contract config metrics
+COMMON_LAYERS := base codec wire net contract ckpt config metrics
 # Which of them a development build of one test links (make unit-one).
 LAYERS  := $(COMMON_LAYERS)
 

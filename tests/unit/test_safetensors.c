@@ -12,7 +12,7 @@
 
 #include "common/base/bytes.h"
 #include "tests/unit/unit.h"
-#include "worker/trainer/safetensors.h"
+#include "common/ckpt/safetensors.h"
 #include "worker/trainer/summary.h"
 
 static char folder[64], path[96];

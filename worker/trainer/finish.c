@@ -6,8 +6,8 @@
 
 #include "common/base/mem.h"
 #include "worker/models/model_registry.h"
-#include "worker/trainer/file_aside.h"
-#include "worker/trainer/safetensors.h"
+#include "common/base/file_aside.h"
+#include "common/ckpt/safetensors.h"
 #include "worker/trainer/summary.h"
 
 /* The parameters as the servers hold them: one block, and where each tensor starts. */

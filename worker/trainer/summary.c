@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/trainer/file_aside.h"
+#include "common/base/file_aside.h"
 #include "worker/trainer/human.h"
 
 #define BOTH_WAYS_BYTES 8u /* a float32 up and one down */

@@ -4,10 +4,11 @@
  * the disk, then renamed. Behind a symbolic link its target is replaced, not the
  * link; a device or pipe (/dev/stdout) is written to, never replaced.
  */
-#ifndef TS_TRAINER_FILE_ASIDE_H
-#define TS_TRAINER_FILE_ASIDE_H
+#ifndef TS_BASE_FILE_ASIDE_H
+#define TS_BASE_FILE_ASIDE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/status.h"
 
@@ -27,6 +28,12 @@ terse_status ts_file_aside_open(const char *path, ts_file_aside *out, ts_error *
 terse_status ts_file_aside_probe(const char *path, ts_error *error) TERSE_NODISCARD;
 /* All of the bytes. Returns: TERSE_OK, EIO. */
 terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t len, ts_error *error) TERSE_NODISCARD;
+/*
+ * The same at a place of the file, so that what is not ready yet can be left out at first. Of files only, not of pipes.
+ * Thread: any, several at once on places that do not overlap. Returns: TERSE_OK, EIO.
+ */
+terse_status ts_file_aside_write_at(const ts_file_aside *file, uint64_t offset, const void *bytes, size_t len,
+                                    ts_error *error) TERSE_NODISCARD;
 /*
  * Ends it: with `status` TERSE_OK the file is synced and takes its place, otherwise what was written is removed.
  * Returns: `status`, or EIO when taking its place failed.

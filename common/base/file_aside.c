@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/trainer/file_aside.h"
+#include "common/base/file_aside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +68,20 @@ terse_status ts_file_aside_write(ts_file_aside *file, const void *bytes, size_t 
         if (wrote < 0 && errno == EINTR) continue;
         if (wrote < 0) return failed(file, error);
         from += wrote;
+        len -= (size_t)wrote;
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_file_aside_write_at(const ts_file_aside *file, uint64_t offset, const void *bytes, size_t len,
+                                    ts_error *error) {
+    const char *from = bytes;
+    while (len > 0) {
+        ssize_t wrote = pwrite(file->fd, from, len, (off_t)offset);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return failed(file, error);
+        from += wrote;
+        offset += (uint64_t)wrote;
         len -= (size_t)wrote;
     }
     return TERSE_OK;
