@@ -82,7 +82,7 @@ typedef struct {
 /* Whether the worker's share has room for what is to be held of the frame. */
 static void measure(admission *a, size_t useful) {
     ts_store *store = &a->job->store;
-    size_t limit = ts_flow_held_limit(a->job->server);
+    size_t limit = ts_flow_held_limit(a->job->server, ts_job_peer(a->job, a->worker));
     a->compact = useful + 1024 < a->buffer->capacity / 2;
     size_t cost = a->compact ? useful : a->buffer->capacity;
     if (useful == 0 || store->books->held[a->worker] + cost <= limit) return;
@@ -96,7 +96,7 @@ static void measure(admission *a, size_t useful) {
 
 static bool fits(const admission *a, const ts_slice_state *slice, size_t len) {
     return !a->tight || slice->local == a->open ||
-           a->job->store.books->held[a->worker] + len <= ts_flow_held_limit(a->job->server);
+           a->job->store.books->held[a->worker] + len <= ts_flow_held_limit(a->job->server, ts_job_peer(a->job, a->worker));
 }
 
 /* Reads the bundle once to the end, so that a frame is taken whole or not at all. */

@@ -8,20 +8,20 @@
 #include "server/reply.h"
 #include "server/session.h"
 
-#define ABORT_PAUSE_US 200000u /* a failed server repeats its reason to whoever still talks, this often at most */
+#define ABORT_PAUSE_US 200000u /* the reason why a job failed is repeated to whoever still talks, this often at most */
 
 /* Bytes after the warm-up count from a worker's first push of a later step. */
-static void note_step(ts_server *server, uint32_t peer, uint64_t step, size_t bytes) {
-    ts_link *link = &server->links[peer];
-    if (link->steady || step < server->config->error_feedback.warmup.steps) return;
+static void note_step(const ts_job *job, uint32_t peer, uint64_t step, size_t bytes) {
+    ts_link *link = &job->server->links[peer];
+    if (link->steady || step < job->config->error_feedback.warmup.steps) return;
     link->steady = true;
     link->steady_in_base = link->bytes_in - bytes;
     link->steady_out_base = link->bytes_out;
 }
 
-static void abort_from(ts_server *server, uint32_t peer, const Terse__Abort *abort) {
+static void abort_from(ts_job *job, uint32_t peer, const Terse__Abort *abort) {
     terse_status status = abort->status == TERSE_OK ? TERSE_EPEER : (terse_status)abort->status;
-    ts_server_fail(server, status, "%s ended the job: %s", ts_server_peer_name(server, peer), abort->reason);
+    ts_job_fail(job, status, "%s ended the job: %s", ts_server_peer_name(job->server, peer), abort->reason);
 }
 
 /* Messages that only an attached worker may send. */
@@ -32,7 +32,7 @@ static terse_status from_attached(ts_job *job, uint32_t worker, ts_buffer *buffe
     TS_REQUIRE(member->state == TS_MEMBER_ATTACHED, TERSE_ESTATE);
     switch (header->body_case) {
     case TERSE__HEADER__BODY_PUSH:
-        note_step(server, member->peer, header->push->step, buffer->len);
+        note_step(job, member->peer, header->push->step, buffer->len);
         return ts_admission_push(job, worker, buffer, frame);
     case TERSE__HEADER__BODY_PULL: return ts_reply_pull(job, worker, header->pull);
     case TERSE__HEADER__BODY_SET: return ts_admission_set(job, worker, frame);
@@ -55,29 +55,40 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
     }
 }
 
+/* A frame for a job that has ended: whoever still talks may have missed why. */
+static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
+    ts_server *server = job->server;
+    if (job->state != TS_JOB_FAILED || job->closed || frame->header->body_case == TERSE__HEADER__BODY_BYE ||
+        frame->header->body_case == TERSE__HEADER__BODY_ABORT)
+        return;
+    if (ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
+        ts_link_abort(server, peer, job->id, job->failure, job->message.text);
+}
+
 /* A parsed frame. Returns why it was not taken. */
 static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, const ts_frame *frame) {
     const ts_peer *from = &server->transport->peers[peer];
-    if (frame->header->body_case == TERSE__HEADER__BODY_ABORT) {
-        if (server->state == TS_SERVER_RUNNING) abort_from(server, peer, frame->header->abort);
-        return TERSE_OK;
-    }
-    if (server->state == TS_SERVER_FAILED && frame->header->body_case != TERSE__HEADER__BODY_BYE &&
-        ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
-        ts_link_abort(server, peer, server->failure, server->message.text); /* the first one may have been lost */
-    if (server->state != TS_SERVER_RUNNING) return TERSE_OK;
     TS_REQUIRE(frame->header->job < server->job_count, TERSE_ENOTFOUND);
     ts_job *job = server->jobs[frame->header->job];
+    TS_REQUIRE(from->role == TS_ROLE_SERVER || (from->role == TS_ROLE_WORKER && from->job == job->id), TERSE_EPEER);
+    if (job->state != TS_JOB_RUNNING) {
+        from_late(job, peer, frame);
+        return TERSE_OK;
+    }
+    if (frame->header->body_case == TERSE__HEADER__BODY_ABORT) {
+        abort_from(job, peer, frame->header->abort);
+        return TERSE_OK;
+    }
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_MEMBERS)
         return ts_quorum_members(job, peer, frame->header->members);
-    TS_REQUIRE(from->role == TS_ROLE_WORKER, TERSE_EPEER);
-    TS_REQUIRE(from->index < job->members.count, TERSE_EPEER);
+    TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);
     return from_worker(job, from->index, buffer, frame);
 }
 
 void ts_dispatch_frame(ts_server *server, uint32_t peer, ts_buffer *buffer) {
-    ts_link *link = &server->links[peer];
     ts_frame frame = {0};
+    if (peer >= server->link_count) return;
+    ts_link *link = &server->links[peer];
     if (buffer->len > server->config->limits.frame_bytes) {
         link->rejected++;
         return;

@@ -5,22 +5,27 @@
 
 #define REPLY_BYTES ((size_t)8 << 20) /* as much as keeps any link busy until the next look */
 
-static size_t share(const ts_server *server) {
-    return (size_t)ts_config_traffic_share(server->config, server->transport->workers);
+/* Jobs that run share alike, and so do the workers of a job. */
+static size_t share(const ts_server *server, uint32_t peer) {
+    const ts_transport *transport = server->transport;
+    const ts_peer *to = &transport->peers[peer];
+    uint64_t jobs = server->running_jobs > 0 ? server->running_jobs : 1;
+    uint32_t workers = to->role == TS_ROLE_WORKER ? transport->jobs[to->job].workers : transport->workers;
+    return (size_t)(ts_config_traffic_share(server->config, workers) / jobs);
 }
 
-size_t ts_flow_held_limit(const ts_server *server) { return share(server) / 2; }
+size_t ts_flow_held_limit(const ts_server *server, uint32_t peer) { return share(server, peer) / 2; }
 
-size_t ts_flow_queue_limit(const ts_server *server) { return share(server) / 4; }
+size_t ts_flow_queue_limit(const ts_server *server, uint32_t peer) { return share(server, peer) / 4; }
 
-size_t ts_flow_reply_limit(const ts_server *server) {
-    size_t limit = ts_flow_queue_limit(server);
+size_t ts_flow_reply_limit(const ts_server *server, uint32_t peer) {
+    size_t limit = ts_flow_queue_limit(server, peer);
     return limit < REPLY_BYTES ? limit : REPLY_BYTES;
 }
 
 bool ts_flow_queue_has_room(const ts_server *server, uint32_t peer, size_t bytes) {
     size_t queued = server->transport->ops->queued(server->transport, peer);
-    return queued == 0 || queued + bytes <= ts_flow_queue_limit(server);
+    return queued == 0 || queued + bytes <= ts_flow_queue_limit(server, peer);
 }
 
 static bool worth_saying(uint64_t before, uint64_t now) {
@@ -34,7 +39,7 @@ void ts_flow_note_refused(ts_server *server, uint32_t peer, size_t packets) {
     link->no_room += packets;
     if (!worth_saying(before, link->no_room)) return;
     ts_log(TS_LOG_WARN, "flow", "a worker's packets wait: its share of limits.traffic_bytes is full",
-           "worker=\"%s\" share=%zu packets_refused=%llu", ts_server_peer_name(server, peer), ts_flow_held_limit(server),
+           "worker=\"%s\" share=%zu packets_refused=%llu", ts_server_peer_name(server, peer), ts_flow_held_limit(server, peer),
            (unsigned long long)link->no_room);
 }
 
@@ -44,6 +49,6 @@ void ts_flow_note_withheld(ts_server *server, uint32_t peer) {
     if (!worth_saying(before, link->withheld)) return;
     ts_log(TS_LOG_WARN, "flow", "a worker reads more slowly than it is sent: answers wait",
            "worker=\"%s\" queued=%zu limit=%zu withheld=%llu", ts_server_peer_name(server, peer),
-           server->transport->ops->queued(server->transport, peer), ts_flow_queue_limit(server),
+           server->transport->ops->queued(server->transport, peer), ts_flow_queue_limit(server, peer),
            (unsigned long long)link->withheld);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker may make the server hold: an equal share of limits.traffic_bytes, in parts:
+ * What a worker may make the server hold: of limits.traffic_bytes each running job has an equal share, and of that each of
+ * its workers, in parts:
  *
  *   a half      packets that wait for their rounds        beyond it a packet is refused, to come again
  *   a quarter   frames queued for the worker              beyond it answers are withheld until the worker has read
@@ -16,10 +17,10 @@
 #include "server/server_internal.h"
 
 /* Bytes of one worker's held packets, of what is queued for it. Thread: the loop's, for all of these. */
-size_t ts_flow_held_limit(const ts_server *server);
-size_t ts_flow_queue_limit(const ts_server *server);
+size_t ts_flow_held_limit(const ts_server *server, uint32_t peer);
+size_t ts_flow_queue_limit(const ts_server *server, uint32_t peer);
 /* Replies for one worker alone are made while less than this is queued for it. */
-size_t ts_flow_reply_limit(const ts_server *server);
+size_t ts_flow_reply_limit(const ts_server *server, uint32_t peer);
 
 /* Whether the worker's queue has room for so many bytes; always when it is empty. */
 bool ts_flow_queue_has_room(const ts_server *server, uint32_t peer, size_t bytes);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/job.h"
 
+#include <stdarg.h>
+#include <string.h>
+
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "server/admission.h"
@@ -11,54 +14,67 @@
 #include "server/upstream_round.h"
 
 terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
-    const ts_consistency *consistency = ts_consistency_find(server->config->consistency.mode);
-    const ts_optimizer *optimizer = ts_optimizer_find(server->config->optimizer.name);
-    TS_REQUIRE(consistency && optimizer, TERSE_EUNSUPPORTED);
+    const ts_transport_job *known = &server->transport->jobs[id];
     ts_job *job = ts_mem_calloc(1, sizeof *job);
     TS_REQUIRE(job, TERSE_ENOMEM);
-    if (server->upstream && !optimizer->aggregates) optimizer = &ts_optimizer_upstream;
-    *job = (ts_job){.server = server, .id = id, .consistency = consistency, .optimizer = optimizer};
-    job->last_progress_us = ts_server_now(server);
-    uint32_t workers = server->transport->jobs[id].workers;
-    terse_status status = ts_membership_create(&job->members, workers);
-    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, workers);
-    job->members.staleness = server->config->consistency.staleness;
-    if (status == TERSE_OK) status = ts_quorums_create(&job->members.quorums, server->config, workers);
+    *job = (ts_job){.server = server, .id = id, .turn = server->turn, .last_progress_us = ts_server_now(server)};
+    memcpy(job->name, known->name, sizeof job->name);
+    terse_status status = ts_membership_create(&job->members, known->workers);
+    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, known->workers);
     if (status != TERSE_OK) {
         ts_job_destroy(job);
         return status;
     }
-    for (uint32_t w = 0; w < workers; w++) job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
+    for (uint32_t w = 0; w < known->workers; w++)
+        job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
     *out = job;
     return TERSE_OK;
 }
 
-void ts_job_destroy(ts_job *job) {
-    if (!job) return;
+/* All but who its workers are. Not while anything of it is in the executor. */
+static void release(ts_job *job) {
+    if (job->released) return;
+    job->rounds_done = ts_store_version(&job->store);
     ts_rounds_free(&job->rounds);
     ts_outgoing_free(&job->outgoing);
     ts_reduce_free(&job->reduce);
     ts_replies_free(&job->replies);
     ts_store_free(&job->store);
-    ts_membership_free(&job->members);
+    ts_quorums_free(&job->members.quorums);
     ts_upstream_forget(job);
     ts_contract_destroy(job->contract);
+    ts_config_free(job->config);
+    job->contract = NULL;
+    job->config = NULL;
+    job->released = true;
+}
+
+void ts_job_destroy(ts_job *job) {
+    if (!job) return;
+    release(job);
+    ts_membership_free(&job->members);
     ts_mem_free(job);
 }
 
-terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) {
+terse_status ts_job_begin(ts_job *job, ts_contract *contract, ts_config *config, uint32_t worker) {
     const ts_server *server = job->server;
+    const ts_consistency *consistency = ts_consistency_find(config->consistency.mode);
+    const ts_optimizer *optimizer = ts_optimizer_find(config->optimizer.name);
     ts_store store = {0};
     ts_rounds rounds = {0};
     ts_outgoing outgoing = {0};
     ts_replies replies = {0};
-    terse_status status =
-        ts_store_create(&store, contract, server->config, job->optimizer, server->index, job->members.count);
+    ts_quorums quorums = {0};
+    TS_REQUIRE(consistency && optimizer, TERSE_EUNSUPPORTED);
+    if (server->upstream && !optimizer->aggregates) optimizer = &ts_optimizer_upstream;
+    terse_status status = ts_store_create(&store, contract, config, optimizer, server->index, job->members.count);
     if (status == TERSE_OK) status = ts_rounds_create(&rounds, job, store.count, server->executor->threads);
     if (status == TERSE_OK) status = ts_outgoing_create(&outgoing, store.count);
     if (status == TERSE_OK) status = ts_replies_create(&replies, store.count);
+    if (status == TERSE_OK) status = ts_quorums_create(&quorums, config, job->members.count);
     if (status == TERSE_OK && server->upstream) status = ts_upstream_begin(job, contract);
     if (status != TERSE_OK) {
+        ts_quorums_free(&quorums);
         ts_replies_free(&replies);
         ts_outgoing_free(&outgoing);
         ts_rounds_free(&rounds);
@@ -67,11 +83,80 @@ terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) {
     }
     job->contract = contract;
     job->contract_worker = worker;
+    job->config = config;
+    job->consistency = consistency;
+    job->optimizer = optimizer;
     job->store = store;
     job->rounds = rounds;
     job->outgoing = outgoing;
     job->replies = replies;
+    job->members.quorums = quorums;
+    job->members.staleness = config->consistency.staleness;
     return TERSE_OK;
+}
+
+static uint64_t least_set(uint64_t a, uint64_t b) { return a == 0 || (b > 0 && b < a) ? b : a; }
+
+uint64_t ts_job_memory_limit(const ts_job *job) {
+    const ts_config *config = job->config ? job->config : job->server->config;
+    return least_set(config->job.memory_bytes, config->limits.job_bytes);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------- */
+
+static void end(ts_job *job, ts_job_state state) {
+    job->state = state;
+    job->ended_us = ts_server_now(job->server);
+    job->server->running_jobs--;
+}
+
+void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
+    ts_server *server = job->server;
+    const ts_transport *transport = server->transport;
+    if (job->state != TS_JOB_RUNNING) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(job->message.text, sizeof job->message.text, format, args);
+    va_end(args);
+    job->failure = status;
+    end(job, TS_JOB_FAILED);
+    ts_log(TS_LOG_ERROR, "server", "the job ends", "job=%s status=%s reason=\"%s\"", job->name, terse_status_name(status),
+           job->message.text);
+    for (uint32_t p = 0; p < transport->peer_count; p++) {
+        const ts_peer *peer = &transport->peers[p];
+        if (p != transport->self && (peer->role != TS_ROLE_WORKER || peer->job == job->id))
+            ts_link_abort(server, p, job->id, status, job->message.text);
+    }
+    ts_server_job_ended(server, job);
+}
+
+/* What remains when it has ended: memory goes as soon as no work refers to it, its workers a while later. */
+static void wind_up(ts_job *job) {
+    ts_server *server = job->server;
+    if (job->rounds.running > 0) return;
+    if (!server->upstream) release(job); /* which borrows the contract */
+    bool linger = job->state == TS_JOB_FAILED && ts_server_now(server) - job->ended_us < ts_server_deadline_us(server);
+    if (job->closed || linger) return; /* a worker that missed the Abort asks again */
+    job->closed = true;
+    if (server->transport->ops->end_job) server->transport->ops->end_job(server->transport, job->id);
+}
+
+static void check_finished(ts_job *job) {
+    const ts_upstream *upstream = job->server->upstream;
+    if (job->members.gone < job->members.count || job->rounds.running > 0) return;
+    if (upstream && !upstream->ops->ended(upstream)) return;
+    ts_log(TS_LOG_INFO, "server", "all workers are done", "job=%s rounds=%llu", job->name,
+           (unsigned long long)ts_store_version(&job->store));
+    end(job, TS_JOB_FINISHED);
+    ts_server_job_ended(job->server, job);
+}
+
+/* ---- names ----------------------------------------------------------------------------------------------------------- */
+
+ts_job_label ts_job_labelled(const ts_job *job) {
+    ts_job_label label = {""};
+    if (job->server->job_count > 1) snprintf(label.text, sizeof label.text, " of job %s", job->name);
+    return label;
 }
 
 bool ts_job_initialised(const ts_job *job) { return job->contract && job->store.uninitialised == 0; }
@@ -85,32 +170,37 @@ const char *ts_job_worker_name(const ts_job *job, uint32_t worker) {
 static void note_training(ts_job *job) {
     if (job->training || job->members.attached < job->members.count || !ts_job_initialised(job)) return;
     job->training = true;
-    ts_log(TS_LOG_INFO, "job", "training starts", "workers=%u tensors=%u slices_here=%u parameters_here=%zu",
-           job->members.count, job->contract->tensor_count, job->store.count, job->store.elems);
+    ts_log(TS_LOG_INFO, "job", "training starts", "job=%s workers=%u tensors=%u slices_here=%u parameters_here=%zu",
+           job->name, job->members.count, job->contract->tensor_count, job->store.count, job->store.elems);
 }
 
-static void serve_replies(ts_job *job) {
-    const ts_transport *transport = job->server->transport;
-    size_t half = ts_flow_reply_limit(job->server) / 2;
-    for (uint32_t w = 0; w < job->members.count; w++) {
-        const ts_member *member = &job->members.members[w];
-        bool room = member->reply_later && transport->ops->queued(transport, member->peer) <= half;
-        if (member->reply_due || room) ts_reply_serve(job, w);
-    }
-}
+/* Whether there is anything to be flushed. */
+static bool runs(const ts_job *job) { return job->state == TS_JOB_RUNNING && job->contract; }
 
-void ts_job_flush(ts_job *job) {
-    if (job->server->state != TS_SERVER_RUNNING || !job->contract) return;
+void ts_job_prepare(ts_job *job) {
+    if (!runs(job)) return;
     note_training(job);
     ts_stats_serve(job);
-    uint32_t before;
-    do { /* what goes out can make slices ready whose workers did not wait for it */
-        before = job->rounds.ready_count;
-        ts_quorum_decide(job);
-        if (!ts_stats_due(job)) ts_rounds_advance(job);
-        if (job->rounds.running == 0 || job->outgoing.bytes >= TS_OUTGOING_GATHER_BYTES) ts_outgoing_send(job);
-    } while (job->rounds.ready_count > before && job->server->state == TS_SERVER_RUNNING);
-    serve_replies(job);
+    (void)ts_quorum_decide(job);
+}
+
+bool ts_job_send(ts_job *job) {
+    if (!runs(job)) return false;
+    uint32_t before = job->rounds.ready_count;
+    if (job->rounds.running == 0 || job->outgoing.bytes >= TS_OUTGOING_GATHER_BYTES) ts_outgoing_send(job);
+    /* What goes out can make slices ready whose workers did not wait for it. */
+    return runs(job) && (job->rounds.ready_count > before || ts_quorum_decide(job));
+}
+
+void ts_job_reply(ts_job *job) {
+    if (!runs(job)) return;
+    const ts_transport *transport = job->server->transport;
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        const ts_member *member = &job->members.members[w];
+        bool room = member->reply_later && transport->ops->queued(transport, member->peer) <=
+                                               ts_flow_reply_limit(job->server, member->peer) / 2;
+        if (member->reply_due || room) ts_reply_serve(job, w);
+    }
 }
 
 void ts_job_membership_changed(ts_job *job) {
@@ -132,13 +222,13 @@ static void check_silence(ts_job *job, uint32_t worker) {
         ts_membership_gone(&job->members, worker);
         ts_job_membership_changed(job);
     } else if (member->state == TS_MEMBER_EXPECTED) {
-        ts_server_fail(server, TERSE_ETIMEDOUT, "%s has not attached: nothing was heard of it for %.1f s%s", name,
+        ts_job_fail(job, TERSE_ETIMEDOUT, "%s has not attached: nothing was heard of it for %.1f s%s", name,
                        seconds, link->other_version ? "; frames of another wire version came from it" : "");
     } else if (ts_job_misses(job, worker, &version)) {
-        ts_server_fail(server, TERSE_ETIMEDOUT, "%s has been silent for %.1f s; round %llu waited for it", name,
+        ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent for %.1f s; round %llu waited for it", name,
                        seconds, (unsigned long long)version);
     } else {
-        ts_server_fail(server, TERSE_ETIMEDOUT, "%s has been silent for %.1f s; no round waited for it yet", name,
+        ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent for %.1f s; no round waited for it yet", name,
                        seconds);
     }
 }
@@ -158,13 +248,14 @@ static void heartbeat(ts_job *job, uint32_t worker) {
 }
 
 void ts_job_tick(ts_job *job) {
-    ts_server *server = job->server;
-    for (uint32_t w = 0; w < job->members.count && server->state == TS_SERVER_RUNNING; w++) check_silence(job, w);
-    if (server->state != TS_SERVER_RUNNING) return;
-    ts_admission_tick(job);
-    ts_quorum_tick(job);
-    if (server->upstream) ts_upstream_tick(job);
-    for (uint32_t w = 0; w < job->members.count; w++)
-        if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
-    ts_job_flush(job);
+    for (uint32_t w = 0; w < job->members.count && job->state == TS_JOB_RUNNING; w++) check_silence(job, w);
+    if (job->state == TS_JOB_RUNNING) {
+        ts_admission_tick(job);
+        ts_quorum_tick(job);
+        if (job->server->upstream) ts_upstream_tick(job);
+        for (uint32_t w = 0; w < job->members.count; w++)
+            if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
+        check_finished(job);
+    }
+    if (job->state != TS_JOB_RUNNING) wind_up(job);
 }

@@ -13,11 +13,23 @@
 #include "server/server_internal.h"
 #include "server/store.h"
 
+typedef enum { TS_JOB_RUNNING, TS_JOB_FINISHED, TS_JOB_FAILED } ts_job_state;
+
 typedef struct ts_job {
     ts_server *server;            /* [borrow] */
     uint32_t id;
-    ts_contract *contract;        /* [own] NULL until the first worker has sent it */
+    char name[TS_JOB_NAME_CHARS];
+    ts_job_state state;
+    terse_status failure;         /* with TS_JOB_FAILED */
+    ts_error message;
+    uint64_t ended_us;
+    bool released;                /* ended, and its memory is given back */
+    bool closed;                  /* and the transport was told */
+    uint64_t rounds_done;         /* when released */
+    /* All from the first worker's contract; NULL until then. */
+    ts_contract *contract;        /* [own] */
     uint32_t contract_worker;     /* who sent it */
+    ts_config *config;            /* [own] the contract's settings under this server's limits */
     const ts_consistency *consistency;
     const ts_optimizer *optimizer;
     ts_membership members;
@@ -34,19 +46,31 @@ typedef struct ts_job {
         uint32_t offers;
         bool started, done;
     } above;
+    uint64_t turn;                /* of its next work: see turns.h */
 } ts_job;
 
-/* server: [borrow]. Returns TERSE_ENOMEM, TERSE_EUNSUPPORTED (mode or optimizer not in this build). */
+/* server: [borrow]. id: of the transport's table. Returns TERSE_ENOMEM. */
 terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) TERSE_NODISCARD;
 void ts_job_destroy(ts_job *job); /* NULL is fine */
 
-/* Takes the contract over and makes the slices. Returns TERSE_ENOMEM, TERSE_EINVAL; on failure the caller keeps it. */
-terse_status ts_job_begin(ts_job *job, ts_contract *contract, uint32_t worker) TERSE_NODISCARD;
+/*
+ * Takes contract and config over and makes the slices. Returns TERSE_ENOMEM, TERSE_EINVAL, TERSE_EUNSUPPORTED (a mode or
+ * an optimizer that this build has not); on failure the caller keeps both.
+ */
+terse_status ts_job_begin(ts_job *job, ts_contract *contract, ts_config *config, uint32_t worker) TERSE_NODISCARD;
+/* What the job may take of this server's memory, by its own settings and the server's; 0: no limit. */
+uint64_t ts_job_memory_limit(const ts_job *job);
+/* Ends the job, and no other: the first reason stays, its workers and the other servers are told by Abort. */
+void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
 /* Whether every slice has its first values. */
 bool ts_job_initialised(const ts_job *job);
 
-/* Closes what can close, sends what has gathered or is owed. */
-void ts_job_flush(ts_job *job);
+/* The flush's three parts; work goes out between the first two (turns.h). Decides what can be decided. */
+void ts_job_prepare(ts_job *job);
+/* Sends what has gathered. Returns whether that, or a decision, made slices ready: then there is more to do. */
+bool ts_job_send(ts_job *job);
+/* Answers what is owed and can be said. */
+void ts_job_reply(ts_job *job);
 /* Silence, acknowledgements, heartbeats, the end. */
 void ts_job_tick(ts_job *job);
 /* Whom the job waits for and since when. */
@@ -55,6 +79,12 @@ void ts_job_waiting(const ts_job *job, char *text, size_t capacity);
 bool ts_job_misses(const ts_job *job, uint32_t worker, uint64_t *version);
 /* After a change of membership: rounds and sums that can close now. */
 void ts_job_membership_changed(ts_job *job);
+
+/* " of job b" where the server knows several, else "": for messages that name nobody. */
+typedef struct {
+    char text[TS_JOB_NAME_CHARS + 16];
+} ts_job_label;
+ts_job_label ts_job_labelled(const ts_job *job);
 
 /* The peer number of a worker, and its name for messages. */
 uint32_t ts_job_peer(const ts_job *job, uint32_t worker);

@@ -92,7 +92,7 @@ void ts_job_waiting(const ts_job *job, char *text, size_t capacity) {
     const ts_slice_state *slice = last_slice(job);
     if (capacity == 0) return;
     text[0] = '\0';
-    if (job->server->state != TS_SERVER_RUNNING) return;
+    if (job->state != TS_JOB_RUNNING) return;
     if (say_names(&to, job, not_attached, NULL) > 0) {
         say(&to, " to attach");
     } else if (above(&to, job)) {

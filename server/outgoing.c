@@ -102,7 +102,7 @@ void ts_outgoing_send(struct ts_job *job) {
         ts_buffer *frame = NULL;
         terse_status status = build(job, first, to - from, &frame);
         if (status != TERSE_OK) {
-            ts_server_fail(job->server, status, "server %u cannot build the frame of version %llu: %s",
+            ts_job_fail(job, status, "server %u cannot build the frame of version %llu: %s",
                            job->server->index, (unsigned long long)first->version, terse_strerror(status));
             break;
         }

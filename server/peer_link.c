@@ -66,9 +66,10 @@ void ts_link_settled(ts_server *server, uint32_t peer, uint32_t job, uint64_t st
     send_ack(server, peer, job, &ack, slices, count);
 }
 
-void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason) {
+void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Abort abort = TERSE__ABORT__INIT;
+    header.job = job;
     header.body_case = TERSE__HEADER__BODY_ABORT;
     header.abort = &abort;
     abort.status = (uint32_t)status;

@@ -22,8 +22,8 @@ void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, 
                  const uint32_t *slices, size_t count, const char *reason);
 /* An Ack of OK with `settled`: the packets of that step are applied. */
 void ts_link_settled(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, const uint32_t *slices, size_t count);
-/* Tells the peer that the job has ended. reason: [borrow] names who, what and where. */
-void ts_link_abort(ts_server *server, uint32_t peer, terse_status status, const char *reason);
+/* Tells the peer that a job has ended. reason: [borrow] names who, what and where. */
+void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason);
 /* Whether nothing was sent to the peer for so long that a heartbeat is due. */
 bool ts_link_quiet(const ts_server *server, uint32_t peer);
 

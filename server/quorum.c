@@ -92,7 +92,7 @@ static bool has_delivered(const ts_job *job, uint32_t worker, uint64_t round) {
 /* Whether the policy lets the round go on with `delivered` of `owing` members. */
 static bool enough(ts_job *job, uint32_t delivered, uint32_t owing) {
     ts_quorums *quorums = &job->members.quorums;
-    const ts_config *config = job->server->config;
+    const ts_config *config = job->config;
     uint32_t wanted = config->consistency.quorum < owing ? config->consistency.quorum : owing;
     if (delivered > 0 && quorums->since_us == 0) quorums->since_us = ts_server_now(job->server);
     if (delivered == owing) return delivered > 0;
@@ -129,9 +129,9 @@ static bool decide_one(ts_job *job) {
     return true;
 }
 
-void ts_quorum_decide(struct ts_job *job) {
-    if (!job->members.quorums.active || job->server->index != 0 || job->store.count == 0) return;
-    while (job->store.uninitialised == 0 && decide_one(job)) ts_rounds_advance(job);
+bool ts_quorum_decide(struct ts_job *job) {
+    if (!job->members.quorums.active || job->server->index != 0 || job->store.count == 0) return false;
+    return job->store.uninitialised == 0 && decide_one(job);
 }
 
 terse_status ts_quorum_members(struct ts_job *job, uint32_t peer, const Terse__Members *message) {

@@ -36,8 +36,8 @@ void ts_quorums_free(ts_quorums *quorums); /* a zeroed one is fine */
 /* A byte a worker, 1 for the members of a round; NULL when it is not decided, or not known here. */
 const uint8_t *ts_quorums_of(const ts_quorums *quorums, uint64_t round);
 
-/* Thread: the loop's. Server 0: decides what can be decided. */
-void ts_quorum_decide(struct ts_job *job);
+/* Thread: the loop's. Server 0: decides the next round, if that can be done. Returns whether it did. */
+bool ts_quorum_decide(struct ts_job *job);
 /* From another server: a decision of server 0, or a question to it. Returns TERSE_OK, TERSE_ECORRUPT, TERSE_EPEER. */
 terse_status ts_quorum_members(struct ts_job *job, uint32_t peer, const Terse__Members *message) TERSE_NODISCARD;
 /* Others: asks server 0 again when its decision did not come. */

@@ -40,7 +40,7 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
     TS_REQUIRE(!reduce->open || message->sequence == reduce->sequence, TERSE_ESTATE);
     if (reduce->open && reduce->values[worker]) return TERSE_OK;
     if (reduce->open && message->n_values != reduce->count) {
-        ts_server_fail(job->server, TERSE_EMISMATCH, "%s reduces %zu values where %s reduces %zu",
+        ts_job_fail(job, TERSE_EMISMATCH, "%s reduces %zu values where %s reduces %zu",
                        ts_job_worker_name(job, worker), message->n_values, ts_job_worker_name(job, reduce->first),
                        reduce->count);
         return TERSE_OK;
@@ -84,7 +84,7 @@ void ts_reduce_check(struct ts_job *job) {
     terse_status status = sum ? build_result(job, sum, &frame) : TERSE_ENOMEM;
     ts_mem_free(sum);
     if (status != TERSE_OK) {
-        ts_server_fail(job->server, status, "server %u cannot answer a sum of %zu values: %s", job->server->index,
+        ts_job_fail(job, status, "server %u cannot answer a sum of %zu values: %s", job->server->index,
                        reduce->count, terse_strerror(status));
         return;
     }

@@ -170,7 +170,7 @@ static terse_status serve_slot(ts_job *job, uint32_t worker, const ts_slice_stat
 void ts_reply_serve(struct ts_job *job, uint32_t worker) {
     ts_member *member = &job->members.members[worker];
     const ts_transport *transport = job->server->transport;
-    size_t limit = ts_flow_reply_limit(job->server);
+    size_t limit = ts_flow_reply_limit(job->server, member->peer);
     ts_replies *replies = &job->replies;
     terse_status status = TERSE_OK;
     member->reply_due = member->reply_later = false;

@@ -217,12 +217,13 @@ static void done(void *argument) {
     ts_round_item *item = argument;
     ts_job *job = item->job;
     job->rounds.running--;
+    job->server->running--;
     if (item->status != TERSE_OK) {
         for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
-        ts_server_fail(job->server, item->status, "server %u cannot close round %llu: %s", job->server->index,
-                       (unsigned long long)item->version, item->status == TERSE_ENONFINITE
-                       ? "parameters would no longer be finite (gradients or learning rate too large)"
-                       : terse_strerror(item->status));
+        ts_job_fail(job, item->status, "server %u cannot close round %llu%s: %s", job->server->index,
+                    (unsigned long long)item->version, ts_job_labelled(job).text, item->status == TERSE_ENONFINITE
+                    ? "parameters would no longer be finite (gradients or learning rate too large)"
+                    : terse_strerror(item->status));
     } else {
         for (uint32_t e = 0; e < item->entry_count; e++) settle_entry(job, item, &item->entries[e]);
         job->last_progress_us = ts_server_now(job->server);
@@ -233,7 +234,7 @@ static void done(void *argument) {
     item->in_use = false;
     for (uint32_t e = 0; item->status == TERSE_OK && e < item->entry_count; e++)
         ts_rounds_consider(job, item->entries[e].slice);
-    if (!job->rounds.advancing) ts_job_flush(job);
+    ts_server_flush(job->server);
 }
 
 static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state *slice) {
@@ -301,19 +302,19 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
         elems += slice->n;
     }
     item->contract = job->contract;
-    item->config = job->server->config;
+    item->config = job->config;
     item->optimizer = job->optimizer;
     item->job_id = job->id;
     item->version = first->version;
     item->replaces = replaces && !item->alone;
     item->workers = job->members.count;
-    item->lr = ts_config_lr(job->server->config, first->version, job->contract->total_steps);
+    item->lr = ts_config_lr(job->config, first->version, job->contract->total_steps);
     item->status = TERSE_OK;
     item->finished = false;
     return item->entry_count;
 }
 
-static ts_round_item *free_item(ts_rounds *rounds) {
+static ts_round_item *free_item(const ts_rounds *rounds) {
     for (uint32_t i = 0; i < rounds->item_count; i++)
         if (!rounds->items[i].in_use) return &rounds->items[i];
     return NULL;
@@ -326,31 +327,40 @@ static terse_status submit(ts_job *job, ts_round_item *item) {
     }
     item->in_use = true;
     job->rounds.running++;
+    job->server->running++;
     terse_status status = job->server->executor->submit(job->server->executor, work, done, item);
     if (status == TERSE_OK) return TERSE_OK;
     for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
     item->in_use = false;
     job->rounds.running--;
+    job->server->running--;
     return status;
 }
 
-void ts_rounds_advance(struct ts_job *job) {
+bool ts_rounds_ready(const struct ts_job *job) {
+    return job->rounds.ready_count > 0 && free_item(&job->rounds) != NULL;
+}
+
+static uint64_t cost_of(const ts_round_item *item) {
+    uint64_t bytes = 1; /* so that nothing is for nothing */
+    for (uint32_t c = 0; c < item->contribution_count; c++) bytes += item->contributions[c].len;
+    for (uint32_t e = 0; e < item->entry_count; e++) bytes += item->entries[e].slice->n * sizeof(float);
+    return bytes;
+}
+
+uint64_t ts_rounds_submit(struct ts_job *job) {
     ts_rounds *rounds = &job->rounds;
-    if (rounds->advancing) return;
-    rounds->advancing = true;
-    ts_round_item *item;
-    while (job->server->state == TS_SERVER_RUNNING && rounds->ready_count > 0 && (item = free_item(rounds))) {
-        if (!rounds->sorted)
-            qsort(rounds->ready, rounds->ready_count, sizeof(ts_slice_state *),
-                  job->consistency->alone ? by_number : by_frame);
-        rounds->sorted = true;
-        uint32_t taken = fill_item(job, item);
-        uint64_t version = item->version;
-        rounds->ready_count -= taken; /* before submit: an inline executor's done may append */
-        memmove(rounds->ready, rounds->ready + taken, rounds->ready_count * sizeof(ts_slice_state *));
-        if (taken > 0 && submit(job, item) == TERSE_OK) continue;
-        ts_server_fail(job->server, TERSE_ENOMEM, "server %u is out of memory in round %llu", job->server->index,
-                       (unsigned long long)version);
-    }
-    rounds->advancing = false;
+    ts_round_item *item = free_item(rounds);
+    if (!rounds->sorted)
+        qsort(rounds->ready, rounds->ready_count, sizeof(ts_slice_state *),
+              job->consistency->alone ? by_number : by_frame);
+    rounds->sorted = true;
+    uint32_t taken = fill_item(job, item);
+    uint64_t version = item->version, cost = cost_of(item);
+    rounds->ready_count -= taken; /* before submit: an inline executor's done may append */
+    memmove(rounds->ready, rounds->ready + taken, rounds->ready_count * sizeof(ts_slice_state *));
+    if (taken > 0 && submit(job, item) == TERSE_OK) return cost;
+    ts_job_fail(job, TERSE_ENOMEM, "server %u is out of memory in round %llu%s", job->server->index,
+                (unsigned long long)version, ts_job_labelled(job).text);
+    return 1;
 }

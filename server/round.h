@@ -69,7 +69,6 @@ typedef struct {
     bool sorted;
     ts_round_item *items;   /* [own] */
     uint32_t item_count, running;
-    bool advancing;         /* guards against recursion: an inline executor calls done inside submit */
     uint64_t closed;        /* slice rounds so far */
 } ts_rounds;
 
@@ -81,8 +80,13 @@ size_t ts_rounds_bytes(const ts_rounds *rounds);
 
 /* Puts a slice into the list when its round can close, or something else can be done with it. */
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice);
-/* Submits ready slices while there are free items. */
-void ts_rounds_advance(struct ts_job *job);
+/* Whether there are ready slices, and an item for them. */
+bool ts_rounds_ready(const struct ts_job *job);
+/*
+ * Submits the first ready slices as one work; ends the job when it cannot. Returns its cost: the bytes of the packets and
+ * of one array of the slices.
+ */
+uint64_t ts_rounds_submit(struct ts_job *job);
 
 /* ---- round_alone.c: SSP and ASP ---- */
 /*

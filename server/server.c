@@ -10,6 +10,7 @@
 #include "server/dispatch.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/turns.h"
 #include "server/upstream.h"
 
 #define ABSENCE_US 500000u /* ticks come every 10 … 200 ms */
@@ -36,8 +37,18 @@ static terse_status add_jobs(ts_server *server) {
     ts_job **jobs = ts_mem_realloc(server->jobs, count, sizeof(ts_job *));
     TS_REQUIRE(jobs, TERSE_ENOMEM);
     server->jobs = jobs;
-    for (; server->job_count < count; server->job_count++)
-        TS_TRY(ts_job_create(server, server->job_count, &jobs[server->job_count]));
+    for (; server->job_count < count; server->running_jobs++) {
+        uint32_t j = server->job_count;
+        TS_TRY(ts_job_create(server, j, &jobs[j]));
+        server->job_count++;
+    }
+    uint32_t limit = server->config->limits.jobs;
+    for (uint32_t j = 0; j < count && server->running_jobs > limit; j++) {
+        ts_job *last = jobs[count - 1 - j]; /* who came first stays */
+        if (last->state == TS_JOB_RUNNING)
+            ts_job_fail(last, TERSE_ELIMIT, "job %s is one too many: limits.jobs of server %u is %u", last->name, server->index,
+                        limit);
+    }
     return TERSE_OK;
 }
 
@@ -85,17 +96,17 @@ void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const
 }
 
 void ts_server_flush(ts_server *server) {
-    for (uint32_t j = 0; j < server->job_count; j++) ts_job_flush(server->jobs[j]);
-}
-
-static void check_finished(ts_server *server) {
-    if (server->state != TS_SERVER_RUNNING || server->stays || !ts_server_idle(server)) return;
-    for (uint32_t j = 0; j < server->job_count; j++)
-        if (server->jobs[j]->members.gone < server->jobs[j]->members.count) return;
-    if (server->upstream && !server->upstream->ops->ended(server->upstream)) return;
-    server->state = TS_SERVER_FINISHED;
-    ts_log(TS_LOG_INFO, "server", "all workers are done", "rounds=%llu",
-           server->job_count ? (unsigned long long)ts_store_version(&server->jobs[0]->store) : 0ull);
+    if (server->flushing) return; /* an inline executor's work is done inside */
+    server->flushing = true;
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t j = 0; j < server->job_count; j++) ts_job_prepare(server->jobs[j]);
+        ts_turns_take(server);
+        for (uint32_t j = 0; j < server->job_count; j++)
+            if (ts_job_send(server->jobs[j])) again = true;
+    }
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_reply(server->jobs[j]);
+    server->flushing = false;
 }
 
 /* Nobody can be heard while this process is stopped or starved: such a gap is our own silence, not the peers'. */
@@ -112,21 +123,34 @@ static void forgive_absence(ts_server *server) {
 void ts_server_tick(ts_server *server) {
     forgive_absence(server);
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_tick(server->jobs[j]);
-    check_finished(server);
+    ts_server_flush(server);
+}
+
+static void end(ts_server *server, terse_status failure, const char *message) {
+    if (server->state != TS_SERVER_RUNNING) return;
+    server->state = failure == TERSE_OK ? TS_SERVER_FINISHED : TS_SERVER_FAILED;
+    server->failure = failure;
+    snprintf(server->message.text, sizeof server->message.text, "%s", message);
+}
+
+void ts_server_job_ended(ts_server *server, const ts_job *job) {
+    if (job->state == TS_JOB_FAILED && server->job_failure == TERSE_OK) {
+        server->job_failure = job->failure;
+        server->job_message = job->message;
+    }
+    if (server->running_jobs == 0 && !server->stays) end(server, server->job_failure, server->job_message.text);
 }
 
 void ts_server_fail(ts_server *server, terse_status status, const char *format, ...) {
+    ts_error message;
     if (server->state != TS_SERVER_RUNNING) return;
     va_list args;
     va_start(args, format);
-    vsnprintf(server->message.text, sizeof server->message.text, format, args);
+    vsnprintf(message.text, sizeof message.text, format, args);
     va_end(args);
-    server->state = TS_SERVER_FAILED;
-    server->failure = status;
-    ts_log(TS_LOG_ERROR, "server", "the job ends", "status=%s reason=\"%s\"", terse_status_name(status),
-           server->message.text);
-    for (uint32_t p = 0; p < server->transport->peer_count; p++)
-        if (p != server->transport->self) ts_link_abort(server, p, status, server->message.text);
+    server->stays = true; /* until all know */
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_fail(server->jobs[j], status, "%s", message.text);
+    end(server, status, message.text);
 }
 
 void ts_server_stop(ts_server *server, const char *reason) {
@@ -144,6 +168,15 @@ bool ts_server_idle(const ts_server *server) {
 }
 
 void ts_server_waiting(const ts_server *server, char *text, size_t capacity) {
+    size_t at = 0;
     if (capacity > 0) text[0] = '\0';
-    if (server->job_count > 0) ts_job_waiting(server->jobs[0], text, capacity);
+    for (uint32_t j = 0; j < server->job_count && at < capacity; j++) {
+        char one[512];
+        ts_job_waiting(server->jobs[j], one, sizeof one);
+        if (!one[0]) continue;
+        int wrote = server->job_count == 1 ? snprintf(text, capacity, "%s", one)
+                                           : snprintf(text + at, capacity - at, "%sjob %s: %s", at ? "; " : "",
+                                                      server->jobs[j]->name, one);
+        if (wrote > 0) at += (size_t)wrote;
+    }
 }

@@ -36,7 +36,7 @@ static void dump_members(const ts_job *job, FILE *out) {
         }
         fprintf(out, "    worker %u: %s, incarnation %u, packets held %u (%zu of %zu bytes), replies owed %u", w,
                 member_names[member->state], member->incarnation, held,
-                job->store.books ? job->store.books->held[w] : 0, ts_flow_held_limit(job->server), owed);
+                job->store.books ? job->store.books->held[w] : 0, ts_flow_held_limit(job->server, member->peer), owed);
         if (member->done) fprintf(out, ", done after %" PRIu64 " steps", member->done_steps);
         fprintf(out, "\n");
     }
@@ -53,16 +53,29 @@ static void dump_slices(const ts_job *job, FILE *out) {
     }
 }
 
+static void dump_memory(const ts_job *job, FILE *out) {
+    ts_store_memory bytes = ts_store_bytes(&job->store);
+    fprintf(out, "    memory: %zu bytes in its slices, %zu of scratch; limit", ts_store_total(&bytes), ts_rounds_bytes(&job->rounds));
+    uint64_t limit = ts_job_memory_limit(job);
+    if (limit > 0) fprintf(out, " %" PRIu64 "\n", limit);
+    else fprintf(out, " none\n");
+}
+
 static void dump_job(const ts_job *job, FILE *out) {
+    static const char *const states[] = {"running", "finished", "failed"};
     char waiting[512];
     ts_job_waiting(job, waiting, sizeof waiting);
-    fprintf(out, "  job %u: %s, optimizer %s, generation %u, attached %u, done %u, gone %u of %u workers\n", job->id,
-            job->consistency->name, job->optimizer->name, job->members.generation, job->members.attached,
-            job->members.done, job->members.gone, job->members.count);
+    fprintf(out, "  job %u (%s): %s%s%s", job->id, job->name, states[job->state], job->message.text[0] ? ": " : "",
+            job->message.text);
+    if (job->contract) fprintf(out, ", %s, optimizer %s", job->consistency->name, job->optimizer->name);
+    fprintf(out, ", generation %u, attached %u, done %u, gone %u of %u workers\n", job->members.generation,
+            job->members.attached, job->members.done, job->members.gone, job->members.count);
+    if (job->released) return;
     fprintf(out, "    waits for: %s\n", waiting[0] ? waiting : "nobody");
     fprintf(out, "    rounds: version %" PRIu64 ", slice rounds closed %" PRIu64 ", at work %u, ready %u, going out %u\n",
             ts_store_version(&job->store), job->rounds.closed, job->rounds.running, job->rounds.ready_count,
             job->outgoing.count);
+    dump_memory(job, out);
     dump_members(job, out);
     dump_slices(job, out);
 }

@@ -33,8 +33,13 @@ struct ts_server {
     uint32_t index; /* this server's number */
     ts_link *links; /* [own] one a peer */
     uint32_t link_count;
-    struct ts_job **jobs; /* [own] job_count of them, found by number */
-    uint32_t job_count;
+    struct ts_job **jobs; /* [own] job_count of them, found by number; those that have ended, too */
+    uint32_t job_count, running_jobs;
+    uint64_t turn;  /* see turns.h */
+    uint32_t running; /* works in the executor, of all jobs */
+    bool flushing;
+    terse_status job_failure; /* of the first job that failed, and why */
+    ts_error job_message;
     uint64_t last_tick_us;
     bool stays;     /* without jobs, too */
     ts_server_state state;
@@ -51,7 +56,9 @@ uint64_t ts_server_deadline_us(const ts_server *server);
 /* "worker 2 (rank 4, host h1)". */
 const char *ts_server_peer_name(const ts_server *server, uint32_t peer);
 
-/* Ends the job: the first reason stays, everybody else is told by Abort. */
+/* After a job's end: perhaps the server's own. */
+void ts_server_job_ended(ts_server *server, const struct ts_job *job);
+/* Ends all jobs and the server: the first reason stays, everybody else is told by Abort. */
 void ts_server_fail(ts_server *server, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
 
 #endif

@@ -53,10 +53,7 @@ ts_server_memory ts_server_memory_of(const ts_server *server) {
         memory.scratch += ts_rounds_bytes(&job->rounds) + job->replies.room * sizeof *job->replies.packets;
         memory.gathered += gathered_bytes(&job->outgoing);
     }
-    const ts_store_memory *store = &memory.store;
-    memory.total = store->params + store->reference + store->optimizer + store->estimates + store->receivers +
-                   store->encoders + store->held + store->log + store->bookkeeping + memory.scratch +
-                   memory.gathered + memory.queued + memory.spare;
+    memory.total = ts_store_total(&memory.store) + memory.scratch + memory.gathered + memory.queued + memory.spare;
     ask_system(&memory);
     return memory;
 }

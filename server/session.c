@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/config/config_plan.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 
@@ -28,7 +29,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
 /* The job cannot go on without this worker, so all are told. */
 static void refuse(ts_job *job, uint32_t worker, terse_status status, const ts_error *reason) {
     welcome(job, worker, TERSE__WELCOME__VERDICT__REFUSED, status, reason->text);
-    ts_server_fail(job->server, status, "%s", reason->text);
+    ts_job_fail(job, status, "%s", reason->text);
 }
 
 static void accept(ts_job *job, uint32_t worker) {
@@ -83,56 +84,59 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
     return TERSE_OK;
 }
 
-/* What the server computes with must be what the workers believe. */
-static terse_status check_against_config(const ts_job *job, uint32_t worker, const ts_contract *contract,
-                                         ts_error *reason) {
-    const ts_config *config = job->server->config;
+/* Whether this server has the memory that the job may take of it; the reason says by kind what it needs. */
+static terse_status check_memory(const ts_job *job, uint32_t worker, const ts_contract *contract, const ts_config *config,
+                                 ts_error *reason) {
+    uint64_t own = config->job.memory_bytes, given = config->limits.job_bytes;
+    uint64_t limit = own == 0 || (given > 0 && given < own) ? given : own;
+    ts_plan plan;
+    if (limit == 0) return TERSE_OK;
+    TS_TRY(ts_plan_of(config, contract, job->members.count, &plan));
+    const ts_plan_server need = plan.server[job->server->index];
+    ts_plan_free(&plan);
+    if (need.memory <= limit) return TERSE_OK;
+    return ts_error_set(reason, TERSE_ELIMIT,
+                        "%s needs %llu bytes of server %u: parameters %llu, reference %llu, optimizer %llu, estimates %llu, "
+                        "delta's state %llu, packet log %llu, working memory %llu; %s allows %llu",
+                        ts_job_worker_name(job, worker), (unsigned long long)need.memory, job->server->index,
+                        (unsigned long long)need.params, (unsigned long long)need.reference,
+                        (unsigned long long)need.optimizer, (unsigned long long)need.estimates,
+                        (unsigned long long)need.receivers, (unsigned long long)need.log,
+                        (unsigned long long)need.scratch,
+                        limit == own ? "job.memory_bytes" : "limits.job_bytes of the server", (unsigned long long)limit);
+}
+
+/* The job's settings, from its contract. config: [out] */
+static terse_status take_settings(const ts_job *job, uint32_t worker, const ts_contract *contract, ts_config **config,
+                                  ts_error *reason) {
+    const ts_config *own = job->server->config;
     const char *name = ts_job_worker_name(job, worker);
-    uint32_t server = job->server->index;
-    char text[TS_ERROR_CHARS / 2];
-    ts_config_optimizer_text(config, text, sizeof text);
-    if (strcmp(text, contract->optimizer) != 0)
-        return ts_error_set(reason, TERSE_EMISMATCH, "the optimizer of %s (%s) is not that of server %u (%s)", name,
-                            contract->optimizer, server, text);
-    ts_config_feedback_text(config, text, sizeof text);
-    if (strcmp(text, contract->feedback) != 0)
-        return ts_error_set(reason, TERSE_EMISMATCH, "error_feedback of %s (%s) is not that of server %u (%s)", name,
-                            contract->feedback, server, text);
-    if (contract->whole_tensors != ts_config_whole_tensors(config))
-        return ts_error_set(reason, TERSE_EMISMATCH, "%s %s tensors, other than server %u", name,
-                            contract->whole_tensors ? "does not cut" : "cuts", server);
-    if (contract->mode != config->consistency.mode)
-        return ts_error_set(reason, TERSE_EMISMATCH, "consistency.mode of %s is not that of server %u", name, server);
-    if (contract->staleness != config->consistency.staleness)
-        return ts_error_set(reason, TERSE_EMISMATCH, "consistency.staleness of %s is %u, that of server %u is %u", name,
-                            contract->staleness, server, config->consistency.staleness);
-    if (contract->tensor_count > config->limits.tensors)
+    ts_error detail = {""};
+    if (contract->tensor_count > own->limits.tensors)
         return ts_error_set(reason, TERSE_ELIMIT, "%s declares %u tensors, limits.tensors of server %u is %llu", name,
-                            contract->tensor_count, server, (unsigned long long)config->limits.tensors);
+                            contract->tensor_count, job->server->index, (unsigned long long)own->limits.tensors);
+    if (job->server->upstream && contract->mode != TS_MODE_BSP)
+        return ts_error_set(reason, TERSE_EUNSUPPORTED, "consistency.mode of %s must be bsp below a relay", name);
+    terse_status status = ts_config_of_contract(contract, own, config, &detail);
+    if (status != TERSE_OK)
+        return ts_error_set(reason, status == TERSE_ECONFIG ? TERSE_EMISMATCH : status, "server %u cannot run what %s asks for: %s",
+                            job->server->index, name, detail.text[0] ? detail.text : terse_strerror(status));
     return TERSE_OK;
-}
-
-static ts_config_tensor tensor_of(const void *list, size_t i) {
-    const ts_tensor *tensor = &((const ts_contract *)list)->tensors[i];
-    return (ts_config_tensor){tensor->name, tensor->shape, tensor->ndim};
-}
-
-static void say_unused(void *context, const char *text) {
-    (void)context;
-    ts_log(TS_LOG_WARN, "session", "a rule of the config is not used", "rule=\"%s\"", text);
 }
 
 /* The first contract becomes the job's. Takes it over on success. */
 static terse_status adopt(ts_job *job, uint32_t worker, ts_contract *contract, ts_error *reason) {
-    TS_TRY(check_against_config(job, worker, contract, reason));
-    terse_status status = ts_job_begin(job, contract, worker);
-    if (status != TERSE_OK)
-        return ts_error_set(reason, status, "server %u cannot make the slices of %u tensors that %s declares: %s",
-                            job->server->index, contract->tensor_count, ts_job_worker_name(job, worker),
-                            terse_strerror(status));
-    if (job->server->index == 0)
-        ts_config_unused_rules(job->server->config, tensor_of, contract, contract->tensor_count, say_unused, NULL);
-    return TERSE_OK;
+    ts_config *config = NULL;
+    TS_TRY(take_settings(job, worker, contract, &config, reason));
+    terse_status status = check_memory(job, worker, contract, config, reason);
+    if (status == TERSE_OK) {
+        status = ts_job_begin(job, contract, config, worker);
+        if (status != TERSE_OK)
+            ts_error_set(reason, status, "server %u cannot make the slices of %u tensors that %s declares: %s",
+                         job->server->index, contract->tensor_count, ts_job_worker_name(job, worker), terse_strerror(status));
+    }
+    if (status != TERSE_OK) ts_config_free(config);
+    return status;
 }
 
 /* A later one must be equal. */

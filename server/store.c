@@ -242,3 +242,8 @@ ts_store_memory ts_store_bytes(const ts_store *store) {
     }
     return bytes;
 }
+
+size_t ts_store_total(const ts_store_memory *bytes) {
+    return bytes->params + bytes->reference + bytes->optimizer + bytes->estimates + bytes->receivers + bytes->encoders +
+           bytes->held + bytes->log + bytes->bookkeeping;
+}

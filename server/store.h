@@ -143,5 +143,6 @@ typedef struct {
     size_t bookkeeping;
 } ts_store_memory;
 ts_store_memory ts_store_bytes(const ts_store *store);
+size_t ts_store_total(const ts_store_memory *bytes); /* of them all */
 
 #endif

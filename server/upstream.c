@@ -32,8 +32,6 @@ terse_status ts_server_set_upstream(ts_server *server, ts_upstream *upstream, ts
         return ts_error_set(error, TERSE_EUNSUPPORTED, "consistency.mode below a relay must be bsp; the servers above "
                             "may have another");
     server->upstream = upstream;
-    for (uint32_t j = 0; j < server->job_count; j++)
-        if (!server->jobs[j]->optimizer->aggregates) server->jobs[j]->optimizer = &ts_optimizer_upstream;
     return TERSE_OK;
 }
 
@@ -86,7 +84,7 @@ static void take_first(ts_job *job, ts_slice_state *slice) {
 
 void ts_upstream_arrived(ts_server *server, uint32_t tensor) {
     ts_job *job = server->jobs[0];
-    if (server->state != TS_SERVER_RUNNING) return;
+    if (job->state != TS_JOB_RUNNING) return;
     const ts_tensor *declared = &job->contract->tensors[tensor];
     job->last_progress_us = ts_server_now(server);
     job->above.summed[tensor] = 0;

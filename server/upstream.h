@@ -44,7 +44,7 @@ struct ts_upstream {
 
 /*
  * Before the first frame. upstream: [borrow] until destroy. Returns TERSE_OK; TERSE_EUNSUPPORTED: more than one server
- * in this group, or a consistency mode other than bsp (the message says so).
+ * in this group, or a consistency mode other than bsp (the message says so). A job of another mode is refused at attach.
  */
 terse_status ts_server_set_upstream(ts_server *server, ts_upstream *upstream, ts_error *error) TERSE_NODISCARD;
 

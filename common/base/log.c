@@ -7,7 +7,7 @@
 
 static struct {
     ts_log_level level;
-    char name[32];
+    char name[64];
     FILE *stream;
 } sink = {.level = TS_LOG_INFO};
 

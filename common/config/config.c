@@ -44,27 +44,32 @@ static terse_status parse_policy(ts_config_policy *policy, ts_error *error) {
     return TERSE_OK;
 }
 
-static terse_status load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
-                         ts_error *error) {
-    ts_config_source source;
+terse_status ts_config_from_source(const ts_config_source *source, ts_config **out) {
     ts_config *config = NULL;
-    TS_TRY(ts_config_source_start(&source, path, error));
-    terse_status status = ts_config_source_file(&source);
-    for (unsigned i = 0; status == TERSE_OK && i < override_count; i++) {
-        status = ts_config_source_override(&source, overrides[i]);
-    }
-    if (status == TERSE_OK) status = ts_config_schema_load(&source, &config);
-    if (status == TERSE_OK) status = parse_policy(&config->push, error);
-    if (status == TERSE_OK) status = parse_policy(&config->pull, error);
-    if (status == TERSE_OK) ts_config_optimizer_defaults(&source, config);
-    if (status == TERSE_OK) status = ts_config_check(&source, config);
-    ts_config_source_clear(&source);
+    terse_status status = ts_config_schema_load(source, &config);
+    if (status == TERSE_OK) status = parse_policy(&config->push, source->error);
+    if (status == TERSE_OK) status = parse_policy(&config->pull, source->error);
+    if (status == TERSE_OK) ts_config_optimizer_defaults(source, config);
+    if (status == TERSE_OK) status = ts_config_check(source, config);
     if (status != TERSE_OK) {
         ts_config_free(config);
         return status;
     }
     *out = config;
     return TERSE_OK;
+}
+
+static terse_status load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                         ts_error *error) {
+    ts_config_source source;
+    TS_TRY(ts_config_source_start(&source, path, error));
+    terse_status status = ts_config_source_file(&source);
+    for (unsigned i = 0; status == TERSE_OK && i < override_count; i++) {
+        status = ts_config_source_override(&source, overrides[i]);
+    }
+    if (status == TERSE_OK) status = ts_config_from_source(&source, out);
+    ts_config_source_clear(&source);
+    return status;
 }
 
 terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,

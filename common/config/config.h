@@ -68,6 +68,10 @@ typedef struct {
         char *plugin;         /* path of a model's .so, or NULL */
     } worker;
     struct {
+        char *name;
+        uint64_t memory_bytes; /* of a server, at most, for this job; 0: as much as limits.job_bytes lets it have */
+    } job;
+    struct {
         uint64_t slice_elems;
         uint32_t replicas;    /* 0 in this version */
         uint32_t history;     /* packets of each slice kept for workers that are behind */
@@ -125,6 +129,8 @@ typedef struct {
         uint64_t window_bytes;      /* credits a peer */
         uint64_t traffic_bytes;     /* of messages that a server holds for all its workers */
         uint64_t tensors;           /* largest number of tensors */
+        uint32_t jobs;              /* that run at the same time */
+        uint64_t job_bytes;         /* a server's memory for one job; 0: no limit */
     } limits;
     struct {
         char *dir;
@@ -191,6 +197,23 @@ static inline bool ts_config_estimates(const ts_config *config) {
     return config->error_feedback.enabled && config->error_feedback.variant == TS_FEEDBACK_EF21;
 }
 void ts_config_feedback_text(const ts_config *config, char *text, size_t capacity);
+
+#define TS_CONFIG_JOB_CHARS 32 /* of a job's name, the end included: TS_JOB_NAME_CHARS of the transport */
+#define TS_CONFIG_HISTORY 16u /* default of servers.history */
+
+/*
+ * A contract without tensors, with all that servers must know of the job: what they need comes from there, never from
+ * a file of theirs. out: [own], ts_contract_destroy. Returns as ts_contract_create.
+ */
+terse_status ts_config_contract(const ts_config *config, ts_contract **out) TERSE_NODISCARD;
+/*
+ * Under which config a server runs the job of a contract: the job's settings, checked as those of a file are, with the
+ * limits and the deadline of the server's own config. Pipelines are the contract's, so push and pull are defaults here.
+ * out: [own], ts_config_free. Returns TERSE_OK, TERSE_ECONFIG, TERSE_ECORRUPT, TERSE_ELIMIT (all with a sentence),
+ * TERSE_ENOMEM.
+ */
+terse_status ts_config_of_contract(const ts_contract *contract, const ts_config *own, ts_config **out, ts_error *error)
+    TERSE_NODISCARD;
 
 /* Learning rate at a version. Warm-up gives lr * (step + 1) / warmup_steps, so that no step is lost.
  * total_steps: 0 when unknown (cosine then stays constant). Pure. */

@@ -181,7 +181,16 @@ static terse_status check_training(const ts_config_source *source, const ts_conf
     return TERSE_OK;
 }
 
+/* A job's name stands in messages, logs and the roll call. */
+static terse_status check_job(const ts_config_source *source, const ts_config *config) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t len = strlen(config->job.name);
+    if (len >= 1 && len < TS_CONFIG_JOB_CHARS && strspn(config->job.name, letters) == len) return TERSE_OK;
+    return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
+}
+
 terse_status ts_config_check(const ts_config_source *source, const ts_config *config) {
+    TS_TRY(check_job(source, config));
     TS_TRY(check_consistency(source, config));
     TS_TRY(ts_config_optimizer_check(source, config));
     TS_TRY(check_feedback(source, config));

@@ -5,6 +5,11 @@
 
 #include "common/config/config_source.h"
 
+/*
+ * From settings to a whole config: defaults, pipelines, checks. out: [own], ts_config_free.
+ * Returns TERSE_OK, TERSE_ECONFIG, TERSE_ENOMEM.
+ */
+terse_status ts_config_from_source(const ts_config_source *source, ts_config **out) TERSE_NODISCARD;
 /* config: what was loaded from `source`. Returns TERSE_OK, TERSE_ECONFIG, TERSE_ENOMEM. */
 terse_status ts_config_check(const ts_config_source *source, const ts_config *config) TERSE_NODISCARD;
 

@@ -38,6 +38,8 @@ static const cyaml_strval_t level_names[] = {
 const ts_config_section ts_config_sections[] = {
     {"training", "What terse-worker trains, and how long. A program of your own reads of it what it likes."},
     {"worker", "The worker program."},
+    {"job", "The job that the workers of this file are. Workers of one mpirun that name different jobs train independently on the "
+            "same servers."},
     {"servers", "How parameters lie on the servers."},
     {"consistency", "When a round closes, and how long anybody waits."},
     {"optimizer", "What the servers do with the average of the gradients."},
@@ -77,6 +79,12 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Threads of the linear algebra, for each worker."},
 
     {"worker.plugin", TS_KEY_PATH, AT(worker.plugin), NULL, .doc = "A model of your own: path of its `.so`."},
+
+    {"job.name", TS_KEY_TEXT, AT(job.name), "default",
+     .doc = "Its name: 1 to 31 letters, digits, `.`, `_` and `-`."},
+    {"job.memory_bytes", TS_KEY_U64, AT(job.memory_bytes), "0", ANY_U64, .unit = "bytes",
+     .doc = "Memory that a server may take for the job's arrays, packet log and work; a job that needs more is refused when "
+            "it attaches. 0: what `limits.job_bytes` of the servers allows."},
 
     {"servers.slice_elems", TS_KEY_U64, AT(servers.slice_elems), "262144", .low = 1, .high = 1u << 26,
      .unit = "elements", .doc = "Tensors are cut into slices of so many elements; servers share out slices."},
@@ -199,11 +207,16 @@ const ts_config_key ts_config_keys[] = {
     {"limits.traffic_bytes", TS_KEY_U64, AT(limits.traffic_bytes), "2147483648", .low = 4096, .high = (uint64_t)1 << 50,
      .unit = "bytes",
      .doc = "Messages that a server holds for all its workers: under way, waiting for their round, queued for a worker. "
-            "Each worker has an equal share. A push beyond it is refused and comes again; a worker that "
+            "Jobs share it alike, and so do the workers of a job. A push beyond it is refused and comes again; a worker that "
             "does not read gets its answers when it does. Both are counted, and the log names the worker. Where rounds do "
             "not wait for stragglers, a worker's packets of one round are always taken."},
     {"limits.tensors", TS_KEY_U64, AT(limits.tensors), "65536", .low = 1, .high = 1u << 20,
-     .doc = "Largest number of tensors."},
+     .doc = "Largest number of tensors of a job."},
+    {"limits.jobs", TS_KEY_U32, AT(limits.jobs), "16", .low = 1, .high = 1024,
+     .doc = "Jobs that the servers run at the same time; more are refused."},
+    {"limits.job_bytes", TS_KEY_U64, AT(limits.job_bytes), "0", ANY_U64, .unit = "bytes",
+     .doc = "Memory that a server takes for one job's arrays, packet log and work; a job that needs more is refused. 0: no "
+            "limit."},
 
     {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL, .doc = "Folder of the checkpoints (ignored)."},
     {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",

@@ -19,15 +19,8 @@ unsigned ts_plan_optimizer_arrays(const ts_config *config, bool worker_momentum)
 
 terse_status ts_plan_contract(const ts_config *config, const ts_shapes *shapes, uint32_t servers, ts_contract **out,
                               ts_error *error) {
-    char optimizer[512], feedback[512];
-    ts_config_optimizer_text(config, optimizer, sizeof optimizer);
-    ts_config_feedback_text(config, feedback, sizeof feedback);
-    ts_contract_options options = {.slice_elems = (size_t)config->servers.slice_elems, .seed = config->training.seed,
-                                   .mode = config->consistency.mode, .staleness = config->consistency.staleness,
-                                   .optimizer = optimizer, .feedback = feedback,
-                                   .whole_tensors = ts_config_whole_tensors(config)};
     ts_contract *contract;
-    terse_status status = ts_contract_create(&options, &contract);
+    terse_status status = ts_config_contract(config, &contract);
     TS_REQUIRE(status == TERSE_OK, ts_error_set(error, status, "%s", terse_strerror(status)));
     for (uint32_t t = 0; status == TERSE_OK && t < shapes->count; t++) {
         const ts_shape *shape = &shapes->tensors[t];
@@ -58,9 +51,10 @@ static uint64_t log_bytes(const ts_config *config, uint64_t packet, uint64_t arr
     return all + all / 2;
 }
 
-static void add_slice(const ts_plan *plan, const ts_config *config, const ts_slice *slice, uint64_t work) {
+static void add_slice(const ts_plan *plan, const ts_contract *contract, const ts_config *config, const ts_slice *slice,
+                      uint64_t work) {
     ts_plan_server *server = &plan->server[slice->server];
-    const ts_tensor *tensor = &plan->contract->tensors[slice->tensor];
+    const ts_tensor *tensor = &contract->tensors[slice->tensor];
     uint64_t array = slice->n * sizeof(float), pull = ts_work_packet_bytes(tensor, &tensor->pull, slice->n);
     bool reference = keeps_reference(config, tensor);
     server->slices++;
@@ -90,14 +84,13 @@ static void add_worker(ts_plan_worker *worker, const ts_config *config, const ts
     worker->outbox += ts_work_packet_bytes(tensor, &tensor->push, tensor->n);
 }
 
-static void fill(ts_plan *plan, const ts_config *config) {
-    const ts_contract *contract = plan->contract;
+static void fill(ts_plan *plan, const ts_contract *contract, const ts_config *config) {
     uint64_t heaviest = 0, work = 0;
     for (uint32_t s = 0; s < contract->slice_count; s++) {
         const ts_slice *slice = &contract->slices[s];
         if (s == 0 || slice->tensor != slice[-1].tensor || slice->n != slice[-1].n)
             work = ts_contract_work(contract, slice->tensor, slice->n);
-        add_slice(plan, config, slice, work);
+        add_slice(plan, contract, config, slice, work);
         if (slice->n > contract->slice_elems && work > heaviest) {
             heaviest = work;
             plan->largest_whole = slice->tensor;
@@ -126,14 +119,22 @@ static void fill(ts_plan *plan, const ts_config *config) {
 
 terse_status ts_plan_make(const ts_config *config, const ts_shapes *shapes, uint32_t servers, uint32_t workers,
                           ts_plan *out, ts_error *error) {
-    ts_plan plan = {.servers = servers, .workers = workers};
-    TS_TRY(ts_plan_contract(config, shapes, servers, &plan.contract, error));
-    plan.server = ts_mem_calloc(servers, sizeof *plan.server);
-    if (!plan.server) {
-        ts_plan_free(&plan);
-        return ts_error_set(error, TERSE_ENOMEM, "%s", terse_strerror(TERSE_ENOMEM));
+    ts_contract *contract;
+    TS_TRY(ts_plan_contract(config, shapes, servers, &contract, error));
+    terse_status status = ts_plan_of(config, contract, workers, out);
+    if (status != TERSE_OK) {
+        ts_contract_destroy(contract);
+        return ts_error_set(error, status, "%s", terse_strerror(status));
     }
-    fill(&plan, config);
+    out->contract = contract;
+    return TERSE_OK;
+}
+
+terse_status ts_plan_of(const ts_config *config, const ts_contract *contract, uint32_t workers, ts_plan *out) {
+    ts_plan plan = {.servers = contract->servers, .workers = workers};
+    plan.server = ts_mem_calloc(contract->servers, sizeof *plan.server);
+    TS_REQUIRE(plan.server, TERSE_ENOMEM);
+    fill(&plan, contract, config);
     *out = plan;
     return TERSE_OK;
 }

@@ -31,7 +31,7 @@ typedef struct {
 #define TS_PLAN_THREADS 4u /* of a server, at most */
 
 typedef struct {
-    ts_contract *contract;   /* [own] sealed for `servers` */
+    ts_contract *contract;   /* [own] sealed for `servers`; NULL when it was lent */
     ts_plan_server *server;  /* [own] servers of them */
     uint32_t servers, workers;
     ts_plan_worker worker;
@@ -45,6 +45,11 @@ terse_status ts_plan_contract(const ts_config *config, const ts_shapes *shapes, 
 /* out: [own], ts_plan_free. Returns as ts_plan_contract. */
 terse_status ts_plan_make(const ts_config *config, const ts_shapes *shapes, uint32_t servers, uint32_t workers,
                           ts_plan *out, ts_error *error) TERSE_NODISCARD;
+/*
+ * The same of a contract that is there; it is lent to the plan: out->contract is NULL. config: the job's settings.
+ * Returns TERSE_OK, TERSE_ENOMEM.
+ */
+terse_status ts_plan_of(const ts_config *config, const ts_contract *contract, uint32_t workers, ts_plan *out) TERSE_NODISCARD;
 void ts_plan_free(ts_plan *plan); /* a zeroed one is fine */
 
 /* Arrays as large as the parameters that the optimizer keeps of a tensor. */

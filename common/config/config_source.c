@@ -67,7 +67,7 @@ static terse_status refuse_with(const ts_config_source *source, ts_origin origin
     vsnprintf(sentence, sizeof sentence, format, args);
     if (value) quote(value, quoted);
     if (origin.override) {
-        snprintf(place, sizeof place, "--set %.250s", origin.override);
+        snprintf(place, sizeof place, "%s%.250s", source->bare ? "" : "--set ", origin.override);
     } else if (origin.line > 0) {
         snprintf(place, sizeof place, "%.250s:%zu", source->path, origin.line);
     } else {

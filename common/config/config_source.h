@@ -34,6 +34,7 @@ typedef struct {
     const char *path;         /* [borrow] of the file, as the user gave it */
     ts_config_entry *entries; /* as in ts_config_keys */
     ts_error *error;          /* [borrow] may be NULL */
+    bool bare;                /* overrides are named without --set: nobody typed them */
 } ts_config_source;
 
 /* An empty one. Returns TERSE_ENOMEM. */

@@ -23,7 +23,8 @@ terse_status ts_contract_create(const ts_contract_options *options, ts_contract 
     contract->whole_tensors = options->whole_tensors;
     contract->optimizer = copy_or_empty(options->optimizer);
     contract->feedback = copy_or_empty(options->feedback);
-    if (!contract->optimizer || !contract->feedback) {
+    contract->rounds = copy_or_empty(options->rounds);
+    if (!contract->optimizer || !contract->feedback || !contract->rounds) {
         ts_contract_destroy(contract);
         return TERSE_ENOMEM;
     }
@@ -40,6 +41,7 @@ void ts_contract_destroy(ts_contract *contract) {
     ts_mem_free(contract->server_slices);
     ts_mem_free(contract->optimizer);
     ts_mem_free(contract->feedback);
+    ts_mem_free(contract->rounds);
     ts_mem_free(contract);
 }
 

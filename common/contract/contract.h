@@ -51,6 +51,7 @@ typedef struct {
     uint32_t staleness;
     char *optimizer;         /* canonical "name=sgd lr=0.05 …" */
     char *feedback;
+    char *rounds;            /* canonical "stragglers=proceed quorum=3 …"; "" for the defaults */
     uint64_t total_steps;
     bool whole_tensors;      /* no tensor is cut */
     uint8_t digest[TS_DIGEST_BYTES];
@@ -63,7 +64,7 @@ typedef struct {
     uint64_t seed;
     ts_mode mode;
     uint32_t staleness;
-    const char *optimizer, *feedback; /* copied */
+    const char *optimizer, *feedback, *rounds; /* copied; NULL is "" */
     uint64_t total_steps;
     bool whole_tensors;
 } ts_contract_options;

@@ -112,6 +112,7 @@ bool ts_contract_difference(const ts_contract *here, const char *here_name, cons
     return count_differs(at, here, there, difference) ||
            text_differs(at, "optimizer", here->optimizer, there->optimizer, difference) ||
            text_differs(at, "error_feedback", here->feedback, there->feedback, difference) ||
+           text_differs(at, "rounds", here->rounds, there->rounds, difference) ||
            text_differs(at, "consistency", modes[here->mode], modes[there->mode], difference) ||
            number_differs(at, "consistency.staleness", here->staleness, there->staleness, difference) ||
            number_differs(at, "servers.slice_elems", here->slice_elems, there->slice_elems, difference) ||

@@ -10,7 +10,7 @@
 #define TS_CONTRACT_SLICES (1u << 24)
 #define TS_CONTRACT_TENSOR_ELEMS UINT32_MAX /* indices have 32 bits */
 #define TS_CONTRACT_NAME_BYTES 512
-#define TS_CONTRACT_TEXT_BYTES 4096         /* optimizer, feedback */
+#define TS_CONTRACT_TEXT_BYTES 4096         /* optimizer, feedback, rounds */
 #define TS_CONTRACT_SERVERS 65536u
 
 #endif

@@ -61,6 +61,7 @@ terse_status ts_contract_pack(const ts_contract *contract, uint8_t **bytes, size
         message.staleness = contract->staleness;
         message.optimizer = contract->optimizer;
         message.feedback = contract->feedback;
+        message.rounds = contract->rounds;
         message.total_steps = contract->total_steps;
         message.whole_tensors = contract->whole_tensors;
         size_t size = terse__contract__get_packed_size(&message);
@@ -144,7 +145,8 @@ static terse_status check_header(const Terse__Contract *message, ts_error *error
         return ts_error_set(error, TERSE_ECORRUPT, "consistency mode %u; allowed: 0 (bsp), 1 (ssp), 2 (asp)",
                             message->mode);
     }
-    if (strlen(message->optimizer) > TS_CONTRACT_TEXT_BYTES || strlen(message->feedback) > TS_CONTRACT_TEXT_BYTES) {
+    if (strlen(message->optimizer) > TS_CONTRACT_TEXT_BYTES || strlen(message->feedback) > TS_CONTRACT_TEXT_BYTES ||
+        strlen(message->rounds) > TS_CONTRACT_TEXT_BYTES) {
         return ts_error_set(error, TERSE_ELIMIT, "a text of hyper-parameters is longer than %d bytes",
                             TS_CONTRACT_TEXT_BYTES);
     }
@@ -163,6 +165,7 @@ static terse_status build(const Terse__Contract *message, uint32_t servers, ts_c
                                          .staleness = message->staleness,
                                          .optimizer = message->optimizer,
                                          .feedback = message->feedback,
+                                         .rounds = message->rounds,
                                          .total_steps = message->total_steps,
                                          .whole_tensors = message->whole_tensors};
     ts_contract *contract = NULL;

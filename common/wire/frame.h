@@ -18,7 +18,7 @@
 #include "terse.pb-c.h"
 
 #define TS_WIRE_VERSION 1u
-#define TS_PROTOCOL_VERSION 1u
+#define TS_PROTOCOL_VERSION 2u
 #define TS_REDUCE_VALUES_MAX 65536u /* of one Reduce */
 #define TS_FRAME_HEADER_MAX_BYTES (16u << 20) /* contracts of very many tensors are headers too */
 

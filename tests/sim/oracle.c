@@ -13,13 +13,7 @@
 #include "tests/sim/oracle_rules.h"
 
 static terse_status make_contract(oracle *o) {
-    char optimizer[512], feedback[512];
-    ts_config_optimizer_text(o->config, optimizer, sizeof optimizer);
-    ts_config_feedback_text(o->config, feedback, sizeof feedback);
-    ts_contract_options options = {.slice_elems = o->config->servers.slice_elems, .seed = o->config->training.seed,
-                                   .mode = o->config->consistency.mode, .optimizer = optimizer, .feedback = feedback,
-                                   .whole_tensors = ts_config_whole_tensors(o->config)};
-    TS_TRY(ts_contract_create(&options, &o->contract));
+    TS_TRY(ts_config_contract(o->config, &o->contract));
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
         const ts_pipeline *push = ts_config_pipeline(&o->config->push, tensor->name, tensor->shape, tensor->ndim);

@@ -39,19 +39,11 @@ ts_config *rig_config(const char *more) {
 }
 
 ts_contract *rig_contract(const ts_config *config, int64_t first_extent) {
-    char optimizer[512], feedback[512];
-    ts_config_optimizer_text(config, optimizer, sizeof optimizer);
-    ts_config_feedback_text(config, feedback, sizeof feedback);
-    ts_contract_options options = {.slice_elems = config->servers.slice_elems,
-                                   .seed = 7,
-                                   .optimizer = optimizer,
-                                   .feedback = feedback,
-                                   .whole_tensors = ts_config_whole_tensors(config)};
     ts_contract *contract;
     uint32_t id;
     int64_t a[] = {first_extent}, b[] = {5};
     const ts_pipeline *push = &config->push.parsed, *pull = &config->pull.parsed;
-    ck_assert_ok(ts_contract_create(&options, &contract));
+    ck_assert_ok(ts_config_contract(config, &contract));
     ck_assert_ok(ts_contract_add(contract, "a", a, 1, push, pull, false, &id, NULL));
     ck_assert_ok(ts_contract_add(contract, "b", b, 1, push, pull, false, &id, NULL));
     ck_assert_ok(ts_contract_seal(contract, 1));

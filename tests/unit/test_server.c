@@ -75,20 +75,80 @@ START_TEST(another_model_is_refused_naming_both_workers) {
 }
 END_TEST
 
-START_TEST(other_hyper_parameters_and_protocols_are_refused) {
-    rig *r = rig_create(1, RIG_DENSE);
+/* A contract of the rig's tensor a alone, under these texts. */
+static ts_contract *contract_of(const char *optimizer, const char *feedback, const char *rounds, bool worker_momentum) {
+    ts_contract_options options = {.slice_elems = 64, .seed = 7, .optimizer = optimizer, .feedback = feedback, .rounds = rounds};
+    ts_pipeline up, down;
+    ts_contract *contract;
+    int64_t shape[] = {100};
+    ck_assert_ok(ts_pipeline_parse("topk:0.1 | fp32 | raw32", &up, NULL));
+    ck_assert_ok(ts_pipeline_parse("dense", &down, NULL));
+    ck_assert_ok(ts_contract_create(&options, &contract));
+    ck_assert_ok(ts_contract_add(contract, "a", shape, 1, &up, &down, worker_momentum, NULL, NULL));
+    ck_assert_ok(ts_contract_seal(contract, 1));
+    return contract;
+}
+
+START_TEST(settings_of_a_contract_that_no_config_allows_are_refused) {
+    static const struct {
+        const char *optimizer, *feedback, *rounds, *why;
+        bool momentum;
+    } cases[] = {
+        {"name=sgd lr=-1", "", "", "optimizer.lr", false},
+        {"name=sgd lr=nan", "", "", "optimizer.lr", false},
+        {"name=sgd log=1", "", "", "log=1", false},
+        {"name=adam momentum=0.5", "", "", "optimizer.momentum", false},
+        {"name=sgd", "variant=ef22", "", "error_feedback.variant", false},
+        {"name=sgd", "", "stragglers=proceed", "consistency.quorum", false},
+        {"name=sgd", "", "history=0", "servers.history", false},
+        {"name=sgd", "", "history", "history", false},
+        {"name=sgd", "", "", "tensor a: whose momentum", true},
+        {"name=sgd", "momentum_correction=0.9", "", "tensor a: whose momentum", false},
+        {"name=lamb lr=0.1", "", "", "are cut", false},
+        {"name=sgd", "", "memory_bytes=100", "job.memory_bytes allows 100", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rig *r = rig_create(1, RIG_DENSE);
+        ts_contract *other = contract_of(cases[i].optimizer, cases[i].feedback, cases[i].rounds, cases[i].momentum);
+        rig_hello(r, 0, other, TS_PROTOCOL_VERSION);
+        rig_run(r, 1000);
+        rig_send_contract(r, 0, other);
+        rig_run(r, 1000);
+        ck_assert_int_eq(last_verdict(r, 0), TERSE__WELCOME__VERDICT__REFUSED);
+        ck_assert_msg(strstr(ts_server_message(r->server), cases[i].why) != NULL, "%s", ts_server_message(r->server));
+        ck_assert_ptr_nonnull(strstr(ts_server_message(r->server), "worker 0"));
+        ts_contract_destroy(other);
+        rig_destroy(r);
+    }
+}
+END_TEST
+
+START_TEST(a_server_runs_the_jobs_settings_not_its_own) {
+    rig *r = rig_create(1, RIG_DENSE); /* lr 0.5 */
     ts_config *config = rig_config("optimizer: {name: sgd, lr: 0.25, momentum: 0}\n");
     ts_contract *other = rig_contract(config, 100);
+    float params[RIG_ELEMS], gradient[RIG_ELEMS], replica[RIG_ELEMS];
+    rig_initial(params);
+    rig_gradient(0, 0, gradient);
     rig_hello(r, 0, other, TS_PROTOCOL_VERSION);
     rig_run(r, 1000);
     rig_send_contract(r, 0, other);
     rig_run(r, 1000);
-    ck_assert_int_eq(last_verdict(r, 0), TERSE__WELCOME__VERDICT__REFUSED);
-    ck_assert_ptr_nonnull(strstr(ts_server_message(r->server), "optimizer"));
+    ck_assert_int_eq(last_verdict(r, 0), TERSE__WELCOME__VERDICT__ACCEPTED);
+    rig_set(r, 0, params);
+    rig_run(r, 1000);
+    rig_push(r, 0, 0, gradient);
+    rig_run(r, 1000);
+    ck_assert_uint_eq(rig_apply(r, 0, replica), 1);
+    for (size_t i = 0; i < RIG_ELEMS; i++) ck_assert_float_eq(replica[i], params[i] - 0.25f * gradient[i]);
     ts_contract_destroy(other);
     ts_config_free(config);
     rig_destroy(r);
-    r = rig_create(1, RIG_DENSE);
+}
+END_TEST
+
+START_TEST(other_protocols_are_refused) {
+    rig *r = rig_create(1, RIG_DENSE);
     rig_hello(r, 0, r->contract, TS_PROTOCOL_VERSION + 1);
     rig_run(r, 1000);
     ck_assert_int_eq(last_verdict(r, 0), TERSE__WELCOME__VERDICT__REFUSED);
@@ -453,7 +513,9 @@ TCase *test_server(void) {
     TCase *tests = tcase_create("server");
     tcase_add_test(tests, the_first_worker_brings_the_contract_and_others_match_it);
     tcase_add_test(tests, another_model_is_refused_naming_both_workers);
-    tcase_add_test(tests, other_hyper_parameters_and_protocols_are_refused);
+    tcase_add_test(tests, settings_of_a_contract_that_no_config_allows_are_refused);
+    tcase_add_test(tests, a_server_runs_the_jobs_settings_not_its_own);
+    tcase_add_test(tests, other_protocols_are_refused);
     tcase_add_test(tests, workers_may_be_done_at_different_steps);
     tcase_add_test(tests, a_silent_worker_ends_the_job_by_name);
     tcase_add_test(tests, own_absence_is_nobodys_silence);

@@ -27,27 +27,16 @@ static terse_status find_servers(ts_client *client) {
     return TERSE_OK;
 }
 
-static terse_status make_contract(ts_client *client) {
-    const ts_config *config = client->config;
-    char optimizer[512], feedback[512];
-    ts_config_optimizer_text(config, optimizer, sizeof optimizer);
-    ts_config_feedback_text(config, feedback, sizeof feedback);
-    ts_contract_options options = {.slice_elems = (size_t)config->servers.slice_elems, .seed = config->training.seed,
-                                   .mode = config->consistency.mode, .staleness = config->consistency.staleness,
-                                   .optimizer = optimizer, .feedback = feedback,
-                                   .whole_tensors = ts_config_whole_tensors(config)};
-    return ts_contract_create(&options, &client->contract);
-}
-
 terse_status ts_client_create(const ts_config *config, ts_transport *transport, ts_client **out) {
     ts_client *client = ts_mem_calloc(1, sizeof *client);
     TS_REQUIRE(client, TERSE_ENOMEM);
     client->config = config;
     client->transport = transport;
     client->worker = transport->peers[transport->self].index;
+    client->job = transport->peers[transport->self].job;
     client->deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6);
     terse_status status = find_servers(client);
-    if (status == TERSE_OK) status = make_contract(client);
+    if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);
     if (status == TERSE_OK) status = ts_scratch_create(&client->scratch);
     if (status != TERSE_OK) {
         ts_client_destroy(client);

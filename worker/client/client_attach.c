@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
@@ -47,6 +48,16 @@ static terse_status make_tensors(ts_client *client) {
     return client->expanded ? TERSE_OK : TERSE_ENOMEM;
 }
 
+static ts_config_tensor tensor_of(const void *list, size_t i) {
+    const ts_tensor *tensor = &((const ts_contract *)list)->tensors[i];
+    return (ts_config_tensor){tensor->name, tensor->shape, tensor->ndim};
+}
+
+static void say_unused(void *context, const char *text) {
+    (void)context;
+    ts_log(TS_LOG_WARN, "client", "a rule of the config is not used", "rule=\"%s\"", text);
+}
+
 terse_status ts_client_start(ts_client *client) {
     if (client->state != TS_CLIENT_DECLARING) return ts_client_refuse(client, TERSE_ESTATE, "start was called twice");
     if (!client->contract->tensor_count) return ts_client_refuse(client, TERSE_ESTATE, "no tensor was declared before start");
@@ -57,6 +68,8 @@ terse_status ts_client_start(ts_client *client) {
     if (status == TERSE_OK) status = index_slices(client);
     if (status == TERSE_OK) status = make_tensors(client);
     if (status != TERSE_OK) return ts_client_fail(client, status, "start: %s", terse_strerror(status));
+    if (client->worker == 0) /* one of the job's workers is enough to say it */
+        ts_config_unused_rules(client->config, tensor_of, client->contract, client->contract->tensor_count, say_unused, NULL);
     client->state = TS_CLIENT_ATTACHING;
     uint64_t now = ts_client_now(client);
     for (uint32_t s = 0; s < client->server_count; s++) {
@@ -86,6 +99,7 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
 void ts_client_send_contract(ts_client *client, ts_client_server *server) {
     Terse__Contract body = TERSE__CONTRACT__INIT;
     Terse__Header header = TERSE__HEADER__INIT;
+    header.job = client->job;
     header.body_case = TERSE__HEADER__BODY_CONTRACT;
     header.contract = &body;
     uint8_t *bytes = NULL;
@@ -109,6 +123,7 @@ void ts_client_send_contract(ts_client *client, ts_client_server *server) {
 static uint32_t send_set_frame(ts_client *client, ts_client_server *server, uint32_t from) {
     Terse__Set body = TERSE__SET__INIT;
     Terse__Header header = TERSE__HEADER__INIT;
+    header.job = client->job;
     header.body_case = TERSE__HEADER__BODY_SET;
     header.set = &body;
     ts_buffer *frame = NULL;

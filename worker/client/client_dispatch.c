@@ -49,6 +49,7 @@ void ts_client_on_frame(void *context, uint32_t peer, ts_buffer *buffer) {
         return;
     }
     server->heard_us = ts_client_now(client);
-    dispatch(client, server, buffer, &frame);
+    if (frame.header->job == client->job) dispatch(client, server, buffer, &frame);
+    else client->counters.dropped_frames++;
     ts_frame_release(&frame);
 }

@@ -103,7 +103,7 @@ struct ts_client {
     ts_client_state state;
     terse_status failure;
     ts_error message;
-    uint32_t worker;          /* our number */
+    uint32_t worker, job;     /* our number, and our job's, which each frame names */
     uint64_t deadline_us;
     uint64_t ticked_us;
     ts_contract *contract;

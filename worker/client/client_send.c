@@ -16,6 +16,7 @@ void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *fram
 
 void ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case, void *body) {
     Terse__Header header = TERSE__HEADER__INIT;
+    header.job = client->job;
     header.body_case = body_case;
     header.hello = body; /* all members of the union are pointers to the body */
     ts_buffer *frame = NULL;
@@ -83,6 +84,7 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
         push.have = have;
     }
     Terse__Header header = TERSE__HEADER__INIT;
+    header.job = client->job;
     header.body_case = TERSE__HEADER__BODY_PUSH;
     header.push = &push;
     ts_buffer *frame = NULL;

@@ -34,6 +34,7 @@ static terse_status load_config(terse *client, const char *path, int *argc, char
 static terse_status open_transport(terse *client) {
     const ts_config *config = client->config;
     ts_mpi_options options = {.role = TS_ROLE_WORKER,
+                              .job = config->job.name,
                               .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
                               .window_bytes = (size_t)config->limits.window_bytes,
                               .frame_limit_bytes = (size_t)config->limits.frame_bytes,
@@ -43,8 +44,11 @@ static terse_status open_transport(terse *client) {
     if (!client->transport->servers)
         return ts_error_set(&client->message, TERSE_EPEER, "no terse-server in this job: launch as "
                             "mpirun -n 2 terse-server c.yaml : -n 4 ...");
-    char name[32];
-    snprintf(name, sizeof name, "worker%" PRIu32, client->transport->peers[client->transport->self].index);
+    const ts_transport *transport = client->transport;
+    const ts_peer *self = &transport->peers[transport->self];
+    char name[TS_JOB_NAME_CHARS + 32];
+    snprintf(name, sizeof name, "%s%sworker%" PRIu32, transport->job_count > 1 ? transport->jobs[self->job].name : "",
+             transport->job_count > 1 ? "/" : "", self->index);
     ts_log_set_name(name);
     return TERSE_OK;
 }
