@@ -33,6 +33,10 @@ static terse_status unsaid(ts_round_item *item, ts_slice_state *slice, float **r
         *residual = slice->reference;
         return TERSE_OK;
     }
+    if (ts_pipeline_replaces(slice->pull.pipeline)) { /* compared with the parameters, and then equal to them */
+        *residual = slice->reference;
+        return TERSE_OK;
+    }
     TS_TRY(reserve_difference(item, slice->n));
     ts_slice_kernels()->sub(item->difference, slice->params, slice->reference, slice->n);
     *residual = item->difference;
@@ -52,6 +56,7 @@ static double ratio(const ts_round_item *item, const ts_round_entry *entry) {
 static terse_status encode(ts_round_item *item, const ts_round_entry *entry, float *residual, size_t *len) {
     ts_slice_state *slice = entry->slice;
     ts_encode_input input = {
+        .gradient = ts_pipeline_replaces(slice->pull.pipeline) ? slice->params : NULL,
         .gradient_scale = 1.0f,
         .residual = residual,
         .step = slice->version,
@@ -73,7 +78,7 @@ terse_status ts_downlink_encode(ts_round_item *item, ts_round_entry *entry, ts_b
         TS_TRY(encode(item, entry, residual, &len));
         packet = item->packet;
     }
-    if (slice->kind == TS_DOWNLINK_REFERENCE) {
+    if (slice->kind == TS_DOWNLINK_REFERENCE && !ts_pipeline_replaces(slice->pull.pipeline)) {
         /* The same addition as the workers': params - residual would round otherwise than reference + decoded. */
         TS_TRY(ts_decode_add(item->scratch, &slice->pull, NULL, 0, slice->version, packet, len, slice->reference));
     }

@@ -17,7 +17,7 @@
 /* How a slice's pull is made. */
 typedef enum {
     TS_DOWNLINK_REPLACE,   /* a lossless pull pipeline: the parameters themselves; no reference */
-    TS_DOWNLINK_REFERENCE, /* C(params - reference), reference += decoded */
+    TS_DOWNLINK_REFERENCE, /* C(params - reference), reference += decoded; with `exact` what differs, reference = params */
     TS_DOWNLINK_AVERAGE    /* aggregate only: C(what of the averages was not said yet), which stays in `reference` */
 } ts_downlink_kind;
 

@@ -40,7 +40,8 @@ static const char *const families[] = {"fp32",
                                        "powersgd:1",
                                        "delta:64 | linear:4",
                                        "fp32 | huffman",
-                                       "fp32 | zstd:1"};
+                                       "fp32 | zstd:1",
+                                       "exact | rice"};
 
 typedef struct {
     const char *pipelines[MAX_PIPELINES], *input;
@@ -62,7 +63,8 @@ static void print_help(void) {
          "  by 4. Transforms work on the 161 tensors of ResNet-50 (with -n: on one square matrix), all others on one\n"
          "  vector. Each run times, on the same buffers and one after the other, the sweep e += g at each SIMD level\n"
          "  (the fastest is the yardstick), the encoding and the decode-add, and checks that sent + residual is\n"
-         "  gradient + old residual. Times are medians, and so are the ratios to the sweep of the same run.\n\n"
+         "  gradient + old residual. Times are medians, and so are the ratios to the sweep of the same run.\n"
+         "  The pull pipeline exact gets parameters of which one element in 100 has changed, and bits are compared.\n\n"
          "OPTIONS\n"
          "  --pipeline P   may be repeated\n"
          "  -n ELEMENTS    floats in the tensor (default 25557032)\n"
@@ -83,6 +85,7 @@ static void print_help(void) {
          "  encode_min_s, encode_max_s, encode_spread (between the quartiles, relative to the median) and so on for\n"
          "                             decode_add and sweep\n"
          "  encode_jump_s              the encoding right after the jump of level\n"
+         "                             (exact has neither momentum nor a mapped residual: 0)\n"
          "  encode_momentum_s          with momentum correction and masking (one more array in the sweep)\n"
          "  encode_mapped_s            with the residual in a shared memory mapping\n"
          "  clip_norm_s                the norm that clipping needs, one pass; each of these also as _over_sweep\n"

@@ -16,18 +16,20 @@ static void print_help(void) {
         "NAME\n"
         "  terse codec decode - decode a .tp file into a file of floats\n\n"
         "SYNOPSIS\n"
-        "  terse codec decode [--limit-elems N] IN.tp OUT.f32\n\n"
+        "  terse codec decode [--reference R.f32] [--limit-elems N] IN.tp OUT.f32\n\n"
         "DESCRIPTION\n"
         "  Writes the tensor that IN.tp says as a flat little-endian float32 file; elements that were not sent are 0.\n"
+        "  The new values of exact are put into the reference instead, which is read and not written.\n"
         "  The file is checked wholly (checksum, each packet's form) and written aside and renamed.\n\n"
         "OPTIONS\n"
-        "  --limit-elems N   refuse files that declare more elements (default 1073741824)\n"
+        "  --reference R.f32  of exact: what the receiver holds (as many values as the tensor has); zeros when not given\n"
+        "  --limit-elems N    refuse files that declare more elements (default 1073741824)\n"
         "  --help, --version\n\n"
         "EXIT STATUS\n"
         "  0 done; 1 a file cannot be read or written, or IN.tp is damaged; 2 the command line is wrong");
 }
 
-/* One slice into values[elems], which are 0. */
+/* One slice into values[elems], which are 0, or the reference. */
 static terse_status decode_slice(ts_scratch *scratch, const ts_tp_header *header, uint32_t slice, const uint8_t *packet,
                                  size_t len, float *values) {
     ts_codec_spec spec = ts_tp_spec(header);
@@ -60,7 +62,23 @@ static terse_status decode(const ts_tp_header *header, ts_tp_reader *reader, flo
     return TERSE_OK;
 }
 
-static terse_status run(const char *in, const char *to, size_t limit, ts_error *error) {
+/* What the values are before anything is decoded. */
+static terse_status start_values(const ts_tp_header *header, const char *reference, float **values, ts_error *error) {
+    size_t there = 0;
+    if (!reference) {
+        *values = ts_mem_aligned(header->n, sizeof **values);
+        return *values ? TERSE_OK : ts_error_set(error, TERSE_ENOMEM, "out of memory");
+    }
+    if (!ts_pipeline_replaces(&header->pipeline)) {
+        return ts_error_set(error, TERSE_EINVAL, "--reference: `%s` does not compare with one; allowed with exact",
+                            header->pipeline.text);
+    }
+    TS_TRY(ts_file_read_f32(reference, values, &there, error));
+    if (there == header->n) return TERSE_OK;
+    return ts_error_set(error, TERSE_EINVAL, "%s has %zu values, the tensor %zu", reference, there, header->n);
+}
+
+static terse_status run(const char *in, const char *reference, const char *to, size_t limit, ts_error *error) {
     uint8_t *bytes = NULL;
     float *values = NULL;
     size_t len;
@@ -71,8 +89,7 @@ static terse_status run(const char *in, const char *to, size_t limit, ts_error *
     TS_TRY(ts_file_read(in, SIZE_MAX / 4, &bytes, &len, error));
     terse_status status = ts_tp_open(bytes, len, limit, &header, &reader, &why);
     if (status != TERSE_OK) goto out;
-    values = ts_mem_aligned(header.n, sizeof *values);
-    status = values ? TERSE_OK : ts_error_set(&why, TERSE_ENOMEM, "out of memory");
+    status = start_values(&header, reference, &values, &why);
     if (status == TERSE_OK) status = decode(&header, &reader, values, &why);
 out:
     if (status != TERSE_OK) (void)ts_error_set(error, status, "%s: %s", in, why.text);
@@ -86,10 +103,12 @@ out:
 
 int ts_codec_decode_command(int argc, char **argv) {
     static const struct option long_options[] = {{"limit-elems", required_argument, NULL, 'l'},
+                                                 {"reference", required_argument, NULL, 'r'},
                                                  {"help", no_argument, NULL, 'h'},
                                                  {"version", no_argument, NULL, 'V'},
                                                  {NULL, 0, NULL, 0}};
     uint64_t limit = LIMIT_ELEMS;
+    const char *reference = NULL;
     int found;
     optind = 1;
     opterr = 0;
@@ -98,6 +117,9 @@ int ts_codec_decode_command(int argc, char **argv) {
         case 'l':
             if (ts_cli_option_number(PROGRAM, "--limit-elems", optarg, 0, UINT32_MAX, &limit) == TERSE_OK) break;
             return TS_EXIT_CONFIG;
+        case 'r':
+            reference = optarg;
+            break;
         case 'h':
             print_help();
             return TS_EXIT_OK;
@@ -110,7 +132,8 @@ int ts_codec_decode_command(int argc, char **argv) {
     }
     if (argc - optind != 2) return ts_cli_usage_error(PROGRAM, "IN.tp and OUT.f32 are needed");
     ts_error error = {{0}};
-    if (run(argv[optind], argv[optind + 1], (size_t)limit, &error) == TERSE_OK) return TS_EXIT_OK;
+    terse_status status = run(argv[optind], reference, argv[optind + 1], (size_t)limit, &error);
+    if (status == TERSE_OK) return TS_EXIT_OK;
     fprintf(stderr, "terse codec decode: %s\n", error.text);
-    return TS_EXIT_FAILED;
+    return status == TERSE_EINVAL ? TS_EXIT_CONFIG : TS_EXIT_FAILED;
 }

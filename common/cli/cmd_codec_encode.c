@@ -13,7 +13,7 @@
 #define PROGRAM "terse codec encode"
 
 typedef struct {
-    const char *pipeline, *shape, *residual, *in, *out;
+    const char *pipeline, *shape, *residual, *reference, *in, *out;
     uint64_t seed, step, slice_elems;
     ts_nonfinite nonfinite;
 } options;
@@ -23,16 +23,21 @@ static void print_help(void) {
          "  terse codec encode - encode a gradient through a pipeline into a .tp file\n\n"
          "SYNOPSIS\n"
          "  terse codec encode --pipeline P [--shape D,D,...] [--residual R.f32] [--seed N] [--step N]\n"
-         "                     [--slice-elems N] [--nonfinite error|skip|zero] IN.f32 OUT.tp\n\n"
+         "                     [--slice-elems N] [--nonfinite error|skip|zero] IN.f32 OUT.tp\n"
+         "  terse codec encode --pipeline \"exact ...\" [--reference R.f32] [...] IN.f32 OUT.tp\n\n"
          "DESCRIPTION\n"
          "  Reads IN.f32, a flat little-endian float32 file, as one tensor and writes what a worker would push.\n"
          "  With --residual the gradient is first added to the residual; what the packet does not say, rounding of\n"
          "  what it does say included, is written back. Sent plus new residual is gradient plus old residual.\n"
+         "  With exact IN.f32 is parameters, and what is written is what a server sends to a worker that holds the\n"
+         "  reference: new values where bits differ, whatever they are. The reference is then the parameters.\n"
          "  Both files are written aside and renamed; on any failure neither is touched.\n\n"
          "OPTIONS\n"
          "  --pipeline P       stages, as \"topk:0.001 | int8 | rice\"; see terse codec list\n"
          "  --shape D,D,...    the tensor's extents; their product is the number of values. Default: one extent\n"
          "  --residual R.f32   error feedback: read if it exists (as many values as IN.f32), rewritten\n"
+         "  --reference R.f32  of exact: what the receiver holds; read if it exists (as many values as IN.f32), else\n"
+         "                     zeros; rewritten\n"
          "  --seed N           key of all randomness (default 0)\n"
          "  --step N           step number, part of the key (default 0)\n"
          "  --slice-elems N    elements of a slice (default 262144)\n"
@@ -50,7 +55,7 @@ static void print_help(void) {
 
 static const struct option long_options[] = {
     {"pipeline", required_argument, NULL, 'p'},  {"shape", required_argument, NULL, 's'},
-    {"residual", required_argument, NULL, 'r'},  {"seed", required_argument, NULL, 'S'},
+    {"residual", required_argument, NULL, 'r'},  {"reference", required_argument, NULL, 'R'}, {"seed", required_argument, NULL, 'S'},
     {"step", required_argument, NULL, 't'},      {"slice-elems", required_argument, NULL, 'e'},
     {"nonfinite", required_argument, NULL, 'n'}, {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},         {NULL, 0, NULL, 0}};
@@ -83,6 +88,9 @@ static int read_options(int argc, char **argv, options *o) {
             break;
         case 'r':
             o->residual = optarg;
+            break;
+        case 'R':
+            o->reference = optarg;
             break;
         case 'S':
             status = ts_cli_option_number(PROGRAM, "--seed", optarg, 0, UINT64_MAX, &o->seed);
@@ -143,21 +151,37 @@ static terse_status read_shape(const char *text, ts_tp_header *header, ts_error 
     return TERSE_OK;
 }
 
+/* The file that is read and rewritten: of residuals, or of what the receiver holds. */
+static const char *kept_file(const options *o) { return o->reference ? o->reference : o->residual; }
+
+/* Which of the two a pipeline has. */
+static terse_status check_kept(const options *o, const ts_pipeline *pipeline, ts_error *error) {
+    if (ts_pipeline_replaces(pipeline) && o->residual) {
+        return ts_error_set(error, TERSE_EINVAL, "--residual: `%s` leaves none; allowed: --reference", pipeline->text);
+    }
+    if (!ts_pipeline_replaces(pipeline) && o->reference) {
+        return ts_error_set(error, TERSE_EINVAL, "--reference: `%s` does not compare with one; allowed with exact, and here: "
+                            "--residual", pipeline->text);
+    }
+    return TERSE_OK;
+}
+
 /* Zeros, or what the file holds. */
-static terse_status read_residual(const options *o, size_t n, float **residual, ts_error *error) {
+static terse_status read_kept(const options *o, size_t n, float **residual, ts_error *error) {
     size_t there = 0;
-    terse_status status = o->residual ? ts_file_read_f32(o->residual, residual, &there, error) : TERSE_ENOTFOUND;
+    const char *path = kept_file(o);
+    terse_status status = path ? ts_file_read_f32(path, residual, &there, error) : TERSE_ENOTFOUND;
     if (status == TERSE_ENOTFOUND) {
         *residual = ts_mem_aligned(n, sizeof(float));
         return *residual ? TERSE_OK : ts_error_set(error, TERSE_ENOMEM, "out of memory");
     }
     TS_TRY(status);
     if (there != n) {
-        return ts_error_set(error, TERSE_EINVAL, "%s: %zu values, but %s has %zu", o->residual, there, o->in, n);
+        return ts_error_set(error, TERSE_EINVAL, "%s: %zu values, but %s has %zu", path, there, o->in, n);
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !o->reference; i++) {
         if (isfinite((*residual)[i])) continue;
-        return ts_error_set(error, TERSE_ECORRUPT, "%s: value %zu is NaN or infinite", o->residual, i);
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: value %zu is NaN or infinite", path, i);
     }
     return TERSE_OK;
 }
@@ -224,11 +248,11 @@ static terse_status write_files(const options *o, const ts_buffer *file, const f
                                 ts_error *error) {
     ts_file_output packet = {0}, rest = {0};
     terse_status status = ts_file_write(o->out, file->data, file->len, &packet, error);
-    if (status == TERSE_OK && o->residual) {
-        status = ts_file_write(o->residual, residual, n * sizeof *residual, &rest, error);
+    if (status == TERSE_OK && kept_file(o)) {
+        status = ts_file_write(kept_file(o), residual, n * sizeof *residual, &rest, error);
     }
     if (status == TERSE_OK) status = ts_file_commit(&packet, error);
-    if (status == TERSE_OK && o->residual) status = ts_file_commit(&rest, error);
+    if (status == TERSE_OK && kept_file(o)) status = ts_file_commit(&rest, error);
     ts_file_forget(&packet);
     ts_file_forget(&rest);
     return status;
@@ -243,13 +267,14 @@ int ts_codec_encode_command(int argc, char **argv) {
     int code = read_options(argc, argv, &o);
     if (code >= 0) return code;
     terse_status status = ts_pipeline_parse(o.pipeline, &header.pipeline, &error);
+    if (status == TERSE_OK) status = check_kept(&o, &header.pipeline, &error);
     if (status == TERSE_OK) status = ts_file_read_f32(o.in, &gradient, &header.n, &error);
     header.seed = o.seed;
     header.step = o.step;
     if (status == TERSE_OK) status = read_shape(o.shape, &header, &error);
     header.slice_elems =
         ts_codec_cut_elems(&header.pipeline, header.shape, header.ndim, header.n, (size_t)o.slice_elems);
-    if (status == TERSE_OK) status = read_residual(&o, header.n, &residual, &error);
+    if (status == TERSE_OK) status = read_kept(&o, header.n, &residual, &error);
     if (status == TERSE_OK) {
         status = ts_buffer_create(4096, &file);
         if (status != TERSE_OK) (void)ts_error_set(&error, status, "out of memory");

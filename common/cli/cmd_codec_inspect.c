@@ -19,7 +19,7 @@ static void print_help(void) {
          "DESCRIPTION\n"
          "  Checks the file wholly and prints one object:\n"
          "    version, pipeline, shape, elements, seed, step, slice_elems\n"
-         "    values         values sent (all elements without a selector)\n"
+         "    values         values sent (all elements without a selector; with exact perhaps more than have changed)\n"
          "    bytes          of all packets; file_bytes of the file; dense_bytes of the tensor as float32\n"
          "    ratio          dense_bytes / bytes\n"
          "    bits_per_value 8 bytes / values\n"
@@ -41,7 +41,7 @@ static terse_status slice_row(ts_scratch *scratch, const ts_tp_header *header, u
     size_t inner_len;
     ts_packet_slice view = ts_packet_slice_of(&spec, ts_scratch_kernels(scratch), slice, header->step);
     TS_TRY(ts_packet_unwrap(&view, scratch, packet, len, &inner, &inner_len));
-    if (decoded.dense)
+    if (decoded.dense && !ts_pipeline_replaces(&header->pipeline))
         parts.values_len = inner_len;
     else
         TS_TRY(ts_packet_split(&view, inner, inner_len, &parts));

@@ -75,6 +75,10 @@ size_t ts_encoder_bytes(const ts_encoder *encoder);
  *   residual[i] = residual[i] + v
  * |residual| and |velocity| below FLT_MIN are flushed to +0. Then the pipeline takes from the residual what it
  * sends: residual[i] -= decoded(i), and velocity[i] = 0 where i was selected (momentum factor masking, Lin et al. 2018).
+ *
+ * With a pipeline that replaces (`exact`) the same two arrays are other things: `gradient` is the new values, `residual`
+ * the reference, what the receiver holds, and when the last slice is out it holds the new values, bit for bit. Nothing
+ * else of the input counts then, and no value is refused.
  */
 typedef struct {
     const float *gradient; /* [borrow] n; NULL adds nothing (encode what the residual holds) */
@@ -160,8 +164,17 @@ typedef struct {
  */
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) TERSE_NODISCARD;
-/* accumulator[i] += decoded(i) for one slice of n elements; untouched on failure. Same codes as ts_decode. */
+/*
+ * accumulator[i] += decoded(i) for one slice of n elements; untouched on failure. Same codes as ts_decode, and
+ * TERSE_EINVAL for pipelines that replace.
+ */
 terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                            uint64_t step, const uint8_t *packet, size_t len, float *accumulator) TERSE_NODISCARD;
+/*
+ * Brings what a receiver holds of one slice to the packet's version: held[i] = decoded(i) for the elements that a
+ * pipeline that replaces sent, else ts_decode_add. Untouched on failure. Same codes as ts_decode.
+ */
+terse_status ts_decode_apply(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                             uint64_t step, const uint8_t *packet, size_t len, float *held) TERSE_NODISCARD;
 
 #endif

@@ -29,7 +29,7 @@ static bool factors_nonfinite(const ts_packet_slice *slice, const uint8_t *in, s
 
 bool ts_decode_nonfinite(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
                          const uint8_t *packet, size_t len) {
-    if (slice >= ts_codec_slices(spec)) return false;
+    if (slice >= ts_codec_slices(spec) || ts_pipeline_replaces(spec->pipeline)) return false;
     ts_packet_slice place = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step);
     const uint8_t *bytes;
     if (ts_packet_unwrap(&place, scratch, packet, len, &bytes, &len) != TERSE_OK) return false;

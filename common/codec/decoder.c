@@ -35,7 +35,9 @@ static terse_status open_sparse(opened *o, ts_scratch *scratch) {
     o->k = parts.k;
     o->values = parts.values;
     if (o->k == 0) return TERSE_OK;
-    TS_REQUIRE(values_valid(o), TERSE_ECORRUPT);
+    bool replaces = ts_pipeline_replaces(o->slice.pipeline);
+    if (replaces && !parts.index) return TERSE_OK;
+    TS_REQUIRE(replaces || values_valid(o), TERSE_ECORRUPT); /* new values are whatever the sender's are */
     o->index = ts_scratch_reserve(scratch, TS_SLOT_DECODED_INDEX, o->k * sizeof *o->index);
     TS_REQUIRE(o->index, TERSE_ENOMEM);
     if (parts.index) return parts.index->decode(parts.indices, parts.indices_len, o->k, o->slice.n, o->index);
@@ -103,6 +105,10 @@ static terse_status follow_delta(opened *o, ts_decode_state *state, uint64_t ste
     return TERSE_OK;
 }
 
+static bool is_dense(const opened *o) {
+    return !o->slice.format.sparse || (ts_pipeline_replaces(o->slice.pipeline) && o->k > 0 && !o->index);
+}
+
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) {
     opened o;
@@ -113,7 +119,7 @@ terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode
     if (delta) TS_TRY(follow_delta(&o, state, step, x));
     else if (o.slice.view.stage) ts_transform_product(scratch, &o.slice.view, &o.factors, TS_PRODUCT_SET, x);
     else decode_values(&o, x);
-    *out = (ts_decoded){.dense = !o.slice.format.sparse, .count = o.k, .index = o.index, .value = x};
+    *out = (ts_decoded){.dense = is_dense(&o), .count = o.k, .index = o.index, .value = x};
     return TERSE_OK;
 }
 
@@ -129,6 +135,7 @@ static void scatter_add(float *sum, const uint32_t *index, const float *x, size_
 terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                            uint64_t step, const uint8_t *packet, size_t len, float *accumulator) {
     opened o;
+    TS_REQUIRE(!ts_pipeline_replaces(spec->pipeline), TERSE_EINVAL);
     if (ts_delta_in(spec->pipeline)) {
         ts_decoded decoded;
         TS_TRY(ts_decode(scratch, spec, state, slice, step, packet, len, &decoded));
@@ -154,6 +161,21 @@ terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_de
         ts_block_add(&format, o.values + at, n, accumulator + done);
         at += ts_block_bytes(&format, n);
         done += n;
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_decode_apply(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
+                             uint64_t step, const uint8_t *packet, size_t len, float *held) {
+    if (!ts_pipeline_replaces(spec->pipeline)) {
+        return ts_decode_add(scratch, spec, state, slice, step, packet, len, held);
+    }
+    ts_decoded d;
+    TS_TRY(ts_decode(scratch, spec, state, slice, step, packet, len, &d));
+    if (d.dense) memcpy(held, d.value, d.count * sizeof *held);
+    for (size_t i = 0; !d.dense && i < d.count; i++) {
+        if (i + AHEAD < d.count) __builtin_prefetch(held + d.index[i + AHEAD], 1);
+        held[d.index[i]] = d.value[i];
     }
     return TERSE_OK;
 }

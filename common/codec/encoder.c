@@ -165,13 +165,13 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
                            PURPOSE_VALUES + (uint64_t)spec->direction);
     e->selected = 0;
     double let_go = 0;
-    if (input->gradient && input->decay > 0 && input->decay < 1) {
+    if (input->gradient && input->decay > 0 && input->decay < 1 && !ts_pipeline_replaces(spec->pipeline)) {
         let_go = decay_residual(input->residual, spec->n, input->decay);
     }
     size_t left_out = 0, left_out_first = 0;
     if (spec->n > 0) {
         bool low_rank = e->transform.view.stage != NULL, dense = !spec->pipeline->select && !low_rank;
-        bool skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP;
+        bool skip = input->gradient && input->nonfinite == TS_NONFINITE_SKIP && !ts_pipeline_replaces(spec->pipeline);
         bool as_it_goes = dense && input->gradient && !e->transform.sent; /* ts_dense_write finds out by itself */
         if (skip || (dense && !as_it_goes)) ts_look_ahead(kernels, &e->sweep, spec->n);
         if (skip && e->sweep.bad_count > 0) {
@@ -243,6 +243,7 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
                                  uint8_t *out, size_t capacity, size_t *len) {
     uint32_t *relative = ts_scratch_slot_data(scratch, TS_SLOT_SLICE_INDEX);
     float *residual = e->input.residual + slice->first, *values;
+    bool replaces = slice->pipeline->select->replaces;
     if (slice->pipeline->select->sends_indices) {
         const uint32_t *index = (const uint32_t *)ts_scratch_slot_data(scratch, TS_SLOT_INDEX) + low;
         values = (float *)ts_scratch_slot_data(scratch, TS_SLOT_BITS) + low;
@@ -255,6 +256,10 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]] * gain;
     }
     for (size_t i = 0; i < k && i < AHEAD; i++) __builtin_prefetch(residual + relative[i], 1);
+    if (replaces) { /* the reference moves first, and then has all values that may have to be written */
+        scatter(residual, relative, values, k);
+        return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
+    }
     TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, out, capacity, len));
     scatter(residual, relative, values, k);
     if (e->input.velocity && e->input.masking) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/packet.h"
 
+#include <string.h>
+
 #include "common/base/bytes.h"
 #include "common/base/random.h"
 #include "common/codec/delta.h"
@@ -92,12 +94,51 @@ terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t
     return TERSE_OK;
 }
 
+/* Bytes of a replacing packet with all values. */
+static size_t whole_bytes(const ts_packet_slice *slice) { return 1 + slice->n * sizeof(float); }
+
+terse_status ts_packet_write_exact(const ts_packet_slice *slice, const uint32_t *index, const float *x, size_t k,
+                                   const float *all, uint8_t *out, size_t capacity, size_t *len) {
+    TS_REQUIRE(capacity >= ts_packet_inner_bound(slice, k), TERSE_ENOSPACE);
+    if (k == 0) {
+        *len = 0;
+        return TERSE_OK;
+    }
+    const ts_index_stage *stage = slice->pipeline->index;
+    size_t indices_len;
+    if (stage == &ts_index_best) stage = ts_index_best_choose(index, k, slice->n, &indices_len);
+    else indices_len = stage->size(index, k, slice->n);
+    size_t at = 1 + ts_varint_bytes(zigzag((int64_t)k)), values_len = k * sizeof *x;
+    if (at + values_len + indices_len >= whole_bytes(slice)) {
+        out[0] = TAG_SHARE;
+        memcpy(out + 1, all, slice->n * sizeof *all);
+        *len = whole_bytes(slice);
+        return TERSE_OK;
+    }
+    out[0] = (uint8_t)ts_registry_index_number(stage);
+    (void)ts_varint_put(out + 1, zigzag((int64_t)k));
+    memcpy(out + at, x, values_len);
+    at += values_len;
+    TS_TRY(stage->encode(index, k, slice->n, out + at, capacity - at, &indices_len));
+    *len = at + indices_len;
+    return TERSE_OK;
+}
+
+/* The form with all values; false when it is the other one, shorter than this. */
+static bool split_whole(const ts_packet_slice *slice, const uint8_t *packet, size_t len, ts_packet_parts *parts) {
+    if (!ts_pipeline_replaces(slice->pipeline) || len != whole_bytes(slice) || packet[0] != TAG_SHARE) return false;
+    *parts = (ts_packet_parts){.k = slice->n, .values = packet + 1, .values_len = len - 1};
+    return true;
+}
+
 terse_status ts_packet_split(const ts_packet_slice *slice, const uint8_t *packet, size_t len, ts_packet_parts *parts) {
     ts_packet_parts p = {0};
     if (len == 0) {
         *parts = p;
         return TERSE_OK;
     }
+    if (split_whole(slice, packet, len, parts)) return TERSE_OK;
+    TS_REQUIRE(!ts_pipeline_replaces(slice->pipeline) || len < whole_bytes(slice), TERSE_ECORRUPT);
     unsigned tag = packet[0];
     size_t at = 1;
     TS_REQUIRE((tag & ~(TAG_METHOD | TAG_SHARE)) == 0, TERSE_ECORRUPT);

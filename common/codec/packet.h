@@ -15,6 +15,9 @@
  *     k        varint   zigzag(k − share), never 0; only when bit 4 is clear
  *     values   value blocks of k values (block.h)
  *     indices  what the index pack wrote, to the end of the packet
+ *   replacing packet (`exact`), k > 0: the shorter of
+ *     a sparse packet with the k new values, 4 bytes each, whatever they are (share 0)
+ *     tag 0x10 and the slice's n values
  *
  * The slice's share is floor(K·end/n) − floor(K·first/n) of the K values that the selector's own ratio takes from a
  * tensor of n elements (0 for selectors without a ratio); first and end are the slice's borders.
@@ -59,10 +62,17 @@ size_t ts_packet_bound(const ts_packet_slice *slice, size_t k);
 terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t *index, float *x, size_t k,
                                     float max_abs, uint8_t *out, size_t capacity, size_t *len);
 
+/*
+ * Writes a replacing packet. index[k]: ascending below n, where x[k] are the new values; all[n]: the slice with them.
+ * Returns TERSE_OK or TERSE_ENOSPACE (nothing changed).
+ */
+terse_status ts_packet_write_exact(const ts_packet_slice *slice, const uint32_t *index, const float *x, size_t k,
+                                   const float *all, uint8_t *out, size_t capacity, size_t *len);
+
 /* Where the parts of a sparse packet are. */
 typedef struct {
     size_t k;
-    const ts_index_stage *index; /* NULL when none are sent */
+    const ts_index_stage *index; /* NULL when none are sent: the receiver derives them, or all n values are there */
     const uint8_t *values, *indices;
     size_t values_len, indices_len;
 } ts_packet_parts;

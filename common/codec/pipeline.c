@@ -273,6 +273,10 @@ static terse_status complete(parser *p) {
                       out->transform->info.name, out->select->info.name);
     }
     if (!out->quantise) out->quantise = ts_registry_find("fp32", 4)->stage.quantise;
+    if (ts_pipeline_replaces(out) && !out->quantise->lossless) {
+        return REFUSE(p, "`%s` sends new values bit for bit, which quantiser `%s` would round; allowed between them is nothing, "
+                      "or fp32", out->select->info.name, out->quantise->info.name);
+    }
     if (ts_delta_in(out) && !ts_delta_tolerates(out->quantise, &out->quantise_args)) {
         return REFUSE(p, "`%s` is too coarse for differences, whose errors would build up; allowed after `%s` are finer ones, "
                       "as qsgd:6, linear:3, int4", out->quantise->info.name, out->transform->info.name);
@@ -305,5 +309,7 @@ terse_status ts_pipeline_parse(const char *text, ts_pipeline *out, ts_error *err
 bool ts_pipeline_is_lossless(const ts_pipeline *pipeline) {
     return !pipeline->transform && !pipeline->select && pipeline->quantise->lossless;
 }
+
+bool ts_pipeline_replaces(const ts_pipeline *pipeline) { return pipeline->select && pipeline->select->replaces; }
 
 bool ts_pipeline_is_sparse(const ts_pipeline *pipeline) { return pipeline->select != NULL; }

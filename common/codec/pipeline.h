@@ -34,6 +34,11 @@ terse_status ts_pipeline_parse(const char *text, ts_pipeline *out, ts_error *err
 
 /* Every element travels, bit for bit, with nothing left over (`fp32`, with or without byte packs). */
 bool ts_pipeline_is_lossless(const ts_pipeline *pipeline);
+/*
+ * New values travel, and take the place of those at the receiver (`exact`), so that both ends hold the same bits. The
+ * sender has to know what the receiver has: a pull's reference. A push has none.
+ */
+bool ts_pipeline_replaces(const ts_pipeline *pipeline);
 /* Only some elements travel. */
 bool ts_pipeline_is_sparse(const ts_pipeline *pipeline);
 

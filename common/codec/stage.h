@@ -73,6 +73,7 @@ typedef struct ts_select_stage {
     bool ranks;         /* chooses by rank, and so needs room to order ties */
     bool sends_indices; /* false: the receiver works them out from seed, step and count */
     bool takes_ratio;   /* argument 0 is a ratio that warm-up may replace */
+    bool replaces;      /* sends new values, which take the place of those at the receiver; see codec.h */
     /* Values sent of n when that is known beforehand; the receiver knows it too. 0 when it is not. */
     size_t (*expected)(const ts_stage_args *args, size_t n);
     /* Room for candidates that select() asks for; the selection itself never exceeds it. */

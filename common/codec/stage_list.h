@@ -22,7 +22,8 @@
     X(ts_select_blocktopk)  \
     X(ts_select_randomk)    \
     X(ts_select_bernoulli)  \
-    X(ts_select_magnitude)
+    X(ts_select_magnitude)  \
+    X(ts_select_exact)
 
 #define TS_QUANTISE_STAGES(X) \
     X(ts_quantise_fp32)       \

@@ -113,20 +113,33 @@ static terse_status check_rules(const ts_config_source *source, const char *name
     return TERSE_OK;
 }
 
-/* Both ends of a pull may miss packets of the other (snapshots), so none can refer to the one before. */
-static terse_status check_pull_pipelines(const ts_config_source *source, const ts_config *config) {
-    const ts_config_policy *pull = &config->pull;
-    const ts_config_entry *entry = &source->entries[ts_config_key_index(ts_config_key_find("pull.rules"))];
-    static const char *const why = "a pull sends differences already, and its receivers may start from a snapshot; "
-                                   "allowed in push";
-    if (ts_pipeline_is_stateful(&pull->parsed)) return ts_config_refuse(source, "pull.default", "%s", why);
-    for (unsigned i = 0; i < pull->rules_count; i++) {
-        char label[64];
-        if (!ts_pipeline_is_stateful(&pull->rules[i].parsed)) continue;
-        snprintf(label, sizeof label, "pull.rules[%u]", i);
-        return ts_config_refuse_at(source, entry->rules[i].origin, label, NULL, "%s: %s", pull->rules[i].parsed.text, why);
+/* Refuses the first pipeline of push or pull of which `unfit` says so; side: "push" or "pull". */
+static terse_status refuse_pipelines(const ts_config_source *source, const char *side, const ts_config_policy *policy,
+                                     bool (*unfit)(const ts_pipeline *pipeline), const char *why) {
+    char name[32], label[64];
+    snprintf(name, sizeof name, "%s.default", side);
+    if (unfit(&policy->parsed)) return ts_config_refuse(source, name, "%s", why);
+    snprintf(name, sizeof name, "%s.rules", side);
+    const ts_config_entry *entry = &source->entries[ts_config_key_index(ts_config_key_find(name))];
+    for (unsigned i = 0; i < policy->rules_count; i++) {
+        if (!unfit(&policy->rules[i].parsed)) continue;
+        snprintf(label, sizeof label, "%s[%u]", name, i);
+        return ts_config_refuse_at(source, entry->rules[i].origin, label, NULL, "%s: %s", policy->rules[i].parsed.text, why);
     }
     return TERSE_OK;
+}
+
+static terse_status check_directions(const ts_config_source *source, const ts_config *config) {
+    /* Both ends of a pull may miss packets of the other (snapshots), so none can refer to the one before. */
+    TS_TRY(refuse_pipelines(source, "pull", &config->pull, ts_pipeline_is_stateful,
+                            "a pull sends differences already, and its receivers may start from a snapshot; allowed in push"));
+    TS_TRY(refuse_pipelines(source, "push", &config->push, ts_pipeline_replaces,
+                            "exact compares with what the receiver holds, and a push has no such reference; allowed in pull; "
+                            "a push without loss is dense, or dense | zstd:1"));
+    if (config->optimizer.name != TS_OPTIMIZER_NONE) return TERSE_OK;
+    return refuse_pipelines(source, "pull", &config->pull, ts_pipeline_replaces,
+                            "with optimizer.name none a pull carries a round's average, and there is nothing to compare it "
+                            "with; allowed: dense, which is exact, and all others");
 }
 
 static terse_status check_data_files(const ts_config_source *source, const ts_config *config) {
@@ -197,6 +210,6 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_limits(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
-    TS_TRY(check_pull_pipelines(source, config));
+    TS_TRY(check_directions(source, config));
     return check_training(source, config);
 }

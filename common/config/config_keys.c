@@ -50,7 +50,8 @@ const ts_config_section ts_config_sections[] = {
     {"error_feedback", "What a worker does with the part of a gradient that was not sent."},
     {"error_feedback.warmup", "Sending more in the first steps, when gradients change fastest."},
     {"push", "Pipelines from the workers to the servers."},
-    {"pull", "Pipelines from the servers to the workers, over parameters minus reference."},
+    {"pull", "Pipelines from the servers to the workers, over parameters minus reference; `dense` sends all parameters, `exact` "
+             "(with any index and byte packs) those whose bits have changed, as they are."},
     {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
     {"checkpoint", "Accepted for files that are shared with later versions; not in this version."},
     {"http", "Accepted for files that are shared with later versions; not in this version."},

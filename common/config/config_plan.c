@@ -72,6 +72,7 @@ static void add_slice(const ts_plan *plan, const ts_contract *contract, const ts
     }
     /* Sum, its bitmap, what is left to say, and packets taken apart: 8 bytes a value. */
     uint64_t scratch = 2 * array + slice->n / 8 + 2 * pull + 2 * ts_work_packet_bytes(tensor, &tensor->push, slice->n);
+    if (ts_pipeline_replaces(&tensor->pull)) scratch += 2 * array; /* every element may have changed: number, place, value */
     if (scratch > server->scratch) server->scratch = scratch;
 }
 

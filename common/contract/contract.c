@@ -124,6 +124,14 @@ terse_status ts_contract_add(ts_contract *contract, const char *name, const int6
         return ts_error_set(error, TERSE_EINVAL, "tensor %s: pull pipeline `%s`: `%s` needs a receiver that gets every "
                             "packet; allowed for push", name, pull->text, pull->transform->info.name);
     }
+    if (ts_pipeline_replaces(push)) {
+        return ts_error_set(error, TERSE_EINVAL, "tensor %s: push pipeline `%s`: `%s` compares with what the receiver holds, "
+                            "and a push has no such reference; allowed for pull", name, push->text, push->select->info.name);
+    }
+    if (ts_pipeline_replaces(pull) && strncmp(contract->optimizer, "name=none", strlen("name=none")) == 0) {
+        return ts_error_set(error, TERSE_EINVAL, "tensor %s: pull pipeline `%s`: with optimizer none a pull carries a round's "
+                            "average, and there is nothing to compare it with; allowed: all others", name, pull->text);
+    }
     TS_TRY(reserve(contract, error));
     ts_tensor tensor = {.ndim = ndim, .n = n, .push = *push, .pull = *pull, .worker_momentum = worker_momentum};
     for (unsigned i = 0; i < ndim; i++) tensor.shape[i] = shape[i];

@@ -38,9 +38,9 @@ static const struct {
     {"raw16", 4500, 1000},   {"raw8", 3000, 1500},    {"varint", 8500, 1500},   {"rice", 14000, 2000},
     {"rle", 9000, 3000},     {"block", 6000, 4000},   {"bitmap", 15000, 3000},  {"best", 14000, 4000},
     {"topk", 0, 680},        {"threshold", 0, 600},   {"adaptive", 0, 2900},    {"blocktopk", 0, 12000},
-    {"randomk", 0, 640},     {"bernoulli", 0, 3800},  {"magnitude", 0, 5600},   {"zstd", 800, 1500},
-    {"huffman", 4300, 3700}, {"rle8", 1200, 4800},    {"delta", DELTA, 2400},   {"powersgd", FACTORS, 800},
-    {"svd", FACTORS, 0},     {"tucker", FACTORS, 2000},
+    {"randomk", 0, 640},     {"bernoulli", 0, 3800},  {"magnitude", 0, 5600},   {"exact", 0, 600},
+    {"zstd", 800, 1500},     {"huffman", 4300, 3700}, {"rle8", 1200, 4800},    {"delta", DELTA, 2400},
+    {"powersgd", FACTORS, 800}, {"svd", FACTORS, 0},  {"tucker", FACTORS, 2000},
 };
 
 /* Steps of optimizers, an element: a pass over their arrays. */
@@ -137,7 +137,7 @@ uint64_t ts_work_pull(const ts_tensor *tensor, size_t n) {
     uint64_t packs = byte_packs(pull, ts_work_packet_bytes(tensor, pull, n), true);
     uint64_t value = encode_of(pull->quantise->info.name) + decode_of(pull->quantise->info.name);
     if (ts_pipeline_is_lossless(pull)) return packs + n * (uint64_t)COPY;
-    uint64_t cost = packs + n * (uint64_t)SUBTRACT;
+    uint64_t cost = packs + (ts_pipeline_replaces(pull) ? 0 : n * (uint64_t)SUBTRACT);
     if (view.stage) {
         uint64_t fewer = view.rows < view.cols ? view.rows : view.cols, rank = view.rank;
         if (pull->transform == &ts_transform_svd) cost += n * fewer * SINGULAR;

@@ -125,6 +125,44 @@ def lossless(folder, _seconds):
             assert decode(folder, encode(folder, pipeline, source, "--shape", "86,128")) == read(source), pipeline
 
 
+def exact(folder, _seconds):
+    """A reference on both sides: what differs travels, zeros' signs and NaNs too, and the bits are the same then."""
+    source = os.path.join(VECTORS, "gradients/cnn-step1-7.weight.f32")
+    new, held, packet, out = (os.path.join(folder, name) for name in ("w.f32", "r.f32", "p.tp", "out.f32"))
+    values = array.array("I")
+    values.frombytes(content(source))
+    for pipeline in ("exact", "exact | rice", "exact | bitmap | zstd:3"):
+        with open(held, "wb") as file:
+            file.write(content(source))
+        changed = array.array("I", values)
+        for i in range(0, len(values), 1000):
+            changed[i] ^= 0x80000000 if i % 2000 else 1
+        changed[7] = 0x7FC12345
+        with open(new, "wb") as file:
+            changed.tofile(file)
+        before = content(held)
+        terse("codec", "encode", "--pipeline", pipeline, "--reference", held, new, packet)
+        assert content(held) == content(new), pipeline
+        got = json.loads(terse("codec", "inspect", packet).stdout)
+        assert got["values"] == sum(a != b for a, b in zip(values, changed)) and got["ratio"] > 300, got
+        with open(held, "wb") as file:
+            file.write(before)
+        terse("codec", "decode", "--reference", held, packet, out)
+        assert content(out) == content(new) and content(held) == before, pipeline
+    terse("codec", "encode", "--pipeline", "exact", new, packet)  # nothing known: all of it
+    got = json.loads(terse("codec", "inspect", packet).stdout)
+    assert got["values"] == sum(bits != 0 for bits in changed) and got["bytes"] < 4 * len(values), got
+    terse("codec", "decode", packet, out)
+    assert content(out) == content(new)
+    told = terse("codec", "encode", "--pipeline", "exact", "--residual", held, new, packet, code=2).stderr
+    assert "--reference" in told, told
+    told = terse("codec", "encode", "--pipeline", "int8", "--reference", held, source, packet, code=2).stderr
+    assert "exact" in told, told
+    terse("codec", "encode", "--pipeline", "int8", source, packet)
+    told = terse("codec", "decode", "--reference", held, packet, out, code=2).stderr
+    assert "exact" in told, told
+
+
 def inspect(folder, _seconds):
     source = os.path.join(VECTORS, "gradients/cnn-step1-7.weight.f32")
     packet = encode(folder, "topk:0.01 | int8 | rice", source, "--shape", "128,1568", "--slice-elems", "65536", "--seed",
@@ -232,6 +270,7 @@ CASES = [
     ("codec-error-feedback", 30, error_feedback),
     ("codec-conservation", 30, conservation),
     ("codec-lossless", 30, lossless),
+    ("codec-exact", 30, exact),
     ("codec-inspect", 10, inspect),
     ("codec-refusals", 30, refusals),
     ("codec-help", 10, helps),

@@ -47,6 +47,20 @@ def same_bits(folder, seconds):
     assert other not in seen.values(), "another seed gave the same parameters"
 
 
+def exact_pulls(folder, seconds):
+    """New values where something changed give the bits of dense pulls, for a small part of their bytes."""
+    sets = ["training.max_steps=60", "pull.rules=[]", "error_feedback.warmup.steps=0"]
+    seen = {pull: train(folder, seconds, 2, 3, MLP, sets + [f"pull.default={pull}"])
+            for pull in ("dense", "exact", "exact | bitmap | zstd:1")}
+    assert len({got["parameters_xxh3"] for got in seen.values()}) == 1, seen
+    assert len({got["train_loss"] for got in seen.values()}) == 1, seen
+    pulled = {pull: got["pull_bytes"] for pull, got in seen.items()}
+    assert pulled["exact"] * 30 < pulled["dense"], pulled
+    for more in (["consistency.mode=ssp", "consistency.staleness=2"], ["consistency.mode=asp"]):
+        got = train(folder, seconds, 2, 3, MLP, sets + more + ["pull.default=exact | rice"])
+        assert got["pull_bytes"] * 10 < pulled["dense"] and got["test_accuracy"] > 0.5, got
+
+
 def save_is_what_the_servers_hold(folder, seconds):
     path = os.path.join(folder, "model.safetensors")
     got = train(folder, seconds, 2, 2, SOFTMAX, ["training.max_steps=10"], ["--save", path])
@@ -147,6 +161,7 @@ def bench_model_runs(folder, seconds):
 CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
     ("more-servers-than-slices", 60, more_servers_than_slices),
     ("same-bits-again-and-with-1-2-3-servers", 60, same_bits),
+    ("exact-pulls-give-the-bits-of-dense-ones", 90, exact_pulls),
     ("save-is-what-the-servers-hold", 60, save_is_what_the_servers_hold),
     ("quadratic-known-answer", 60, quadratic),
     ("readme-trainer", 60, readme_trainer),

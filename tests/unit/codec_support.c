@@ -140,8 +140,8 @@ void ts_unit_decode_add(ts_unit_tensor *t, float *sum) {
     for (uint32_t s = 0; s < t->slices; s++) {
         if (!t->packet[s]) continue;
         uint8_t *copy = tight_copy(t, s);
-        REQUIRE_STATUS(ts_decode_add(t->scratch, &t->spec, t->state[s], s, t->input.step, copy, t->len[s],
-                                     sum + ts_codec_slice_first(&t->spec, s)),
+        REQUIRE_STATUS(ts_decode_apply(t->scratch, &t->spec, t->state[s], s, t->input.step, copy, t->len[s],
+                                       sum + ts_codec_slice_first(&t->spec, s)),
                        TERSE_OK);
         free(copy);
     }
@@ -158,8 +158,8 @@ size_t ts_unit_decode(ts_unit_tensor *t, float *out) {
                        TERSE_OK);
         float *to = out + ts_codec_slice_first(&t->spec, s);
         size_t n = ts_codec_slice_elems(&t->spec, s), next = 0;
-        bool sparse = t->pipeline.select != NULL;
-        if (decoded.dense == sparse || (decoded.dense && decoded.count != n)) ck_abort_msg("not what was encoded");
+        bool sparse = t->pipeline.select != NULL, either = ts_pipeline_replaces(&t->pipeline);
+        if ((decoded.dense == sparse && !either) || (decoded.dense && decoded.count != n)) ck_abort_msg("not what was encoded");
         for (size_t i = 0; i < decoded.count; i++) {
             size_t at = decoded.dense ? i : decoded.index[i];
             if (at >= n || at < next) ck_abort_msg("index %zu, at least %zu and below %zu is right", at, next, n);

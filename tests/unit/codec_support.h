@@ -40,7 +40,7 @@ void ts_unit_tensor_close(ts_unit_tensor *tensor);
  * packet (NULL) while the others have theirs.
  */
 void ts_unit_encode(ts_unit_tensor *tensor, const float *gradient, uint64_t step, terse_status wanted);
-/* sum[n] += what the packets say. */
+/* sum[n] += what the packets say; with pipelines that replace, new values take their places. */
 void ts_unit_decode_add(ts_unit_tensor *tensor, float *sum);
 /* Writes what the packets say into out[n], through ts_decode. Returns the values sent. */
 size_t ts_unit_decode(ts_unit_tensor *tensor, float *out);

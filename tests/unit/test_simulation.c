@@ -143,6 +143,7 @@ static uint64_t run_uneven(uint64_t first, unsigned count, const char *mode, uin
 
 static const char *const dense[] = {"push.default=dense", "pull.default=dense", "error_feedback.momentum_correction=0"};
 static const char *const stateful[] = {"push.default=delta:5 | int8", "pull.default=svd:2 | fp16"};
+static const char *const exact[] = {"push.default=topk:0.05", "pull.default=exact | rice", "pull.rules=[]", "servers.history=2"};
 static const char *const adam[] = {"optimizer.name=adam", "optimizer.momentum=0",
                                    "error_feedback.momentum_correction=0"};
 static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0"};
@@ -154,6 +155,7 @@ START_TEST(ssp_never_exceeds_its_bound_and_replays_bit_for_bit) {
     }
     run_uneven(500000, 20, "consistency.mode=ssp", 2, dense, 3);
     run_uneven(510000, 20, "consistency.mode=ssp", 1, stateful, 2);
+    run_uneven(520000, 20, "consistency.mode=ssp", 2, exact, 4);
 }
 END_TEST
 
@@ -164,18 +166,20 @@ START_TEST(asp_replays_bit_for_bit) {
     run_uneven(710000, 20, "consistency.mode=asp", UINT64_MAX, stateful, 2);
     run_uneven(720000, 20, "consistency.mode=asp", UINT64_MAX, ef21, 2);
     run_uneven(730000, 20, "consistency.mode=asp", UINT64_MAX, adam, 3);
+    run_uneven(740000, 20, "consistency.mode=asp", UINT64_MAX, exact, 4);
 }
 END_TEST
 
 START_TEST(chosen_tensors_are_pulled_now_and_then) {
     static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=asp", "consistency.mode=ssp"};
     for (unsigned i = 0; i < 90; i++) {
-        const char *overrides[] = {modes[i % 3], i % 2 ? "pull.default=dense" : "servers.history=2",
+        static const char *const pulls[] = {"pull.default=dense", "servers.history=2", "pull.default=exact"};
+        const char *overrides[] = {"pull.rules=[]", modes[i % 3], pulls[i / 3 % 3],
                                    i % 3 == 2 ? "consistency.staleness=2" : "servers.history=3"};
         uint64_t seed = 25000000 + i;
         ts_cluster_spec spec = uneven_spec_of(seed);
         spec.overrides = overrides;
-        spec.override_count = 3;
+        spec.override_count = 4;
         spec.pull_every = 3;
         uint64_t lead = cluster_equals_replay(seed, &spec).lead;
         ck_assert_uint_le(lead, i % 3 == 0 ? 0 : i % 3 == 1 ? UINT64_MAX : 2);
@@ -209,6 +213,7 @@ START_TEST(rounds_without_stragglers_replay_bit_for_bit) {
     some += run_stragglers(24000000, 20, backup, returns, "push.default=delta:5 | int8");
     some += run_stragglers(24100000, 20, backup, applies, "push.default=randomk:0.2 | fp16");
     some += run_stragglers(24200000, 20, backup, returns, "pull.default=dense");
+    some += run_stragglers(24300000, 20, backup, returns, "pull.default=exact | rle");
     if (getenv("TERSE_SIM_SEED")) return;
     ck_assert_uint_gt(some, 100);
     ck_assert_uint_eq(none, 0);
@@ -248,6 +253,39 @@ END_TEST
 START_TEST(dense_clusters_give_the_reference_bits) {
     const char *overrides[] = {"push.default=dense", "pull.default=dense", "error_feedback.momentum_correction=0"};
     run_seeds(1000, 60, overrides, 3);
+}
+END_TEST
+
+/* The replicas equal the parameters, in every round: gradients depend on them. Plain SGD, of which little changes. */
+START_TEST(exact_clusters_give_the_bits_of_the_parameters) {
+    static const char *const pulls[] = {"pull.default=exact", "pull.default=exact | rice",
+                                        "pull.default=exact | bitmap | zstd:3"};
+    for (unsigned i = 0; i < 3; i++) {
+        const char *few[] = {pulls[i], "pull.rules=[]", "push.default=topk:0.01", "optimizer.momentum=0",
+                             "error_feedback.momentum_correction=0", "servers.history=2"};
+        const char *most[] = {pulls[i], "pull.rules=[]", "optimizer.name=adam", "optimizer.momentum=0",
+                              "error_feedback.momentum_correction=0"};
+        run_seeds(7000 + 100 * i, 30, few, 6);
+        run_seeds(7500 + 100 * i, 15, most, 5);
+    }
+}
+END_TEST
+
+START_TEST(exact_replicas_equal_the_parameters_when_all_is_said) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp"};
+    for (unsigned i = 0; i < 20; i++) {
+        const char *overrides[] = {"pull.default=exact", "pull.rules=[]", modes[i % 2], "push.default=topk:0.01"};
+        ts_cluster_spec spec = spec_of(7900 + i);
+        spec.overrides = overrides;
+        spec.override_count = 4;
+        spec.network.workers = 1; /* so that nobody else moves them after the last pull */
+        ts_cluster_result got;
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.finished, "%s", got.message);
+        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
+            same_arrays("replica and parameters", 7900 + i, 0, t, got.replica[0][t], got.fetched[t]);
+        ts_cluster_result_free(&got);
+    }
 }
 END_TEST
 
@@ -333,6 +371,8 @@ TCase *test_simulation(void) {
     tcase_set_timeout(tests, SECONDS_MOST * fmax(1, (double)seeds_wanted() / SEEDS));
     tcase_add_test(tests, clusters_give_the_reference_bits_whatever_the_network_does);
     tcase_add_test(tests, dense_clusters_give_the_reference_bits);
+    tcase_add_test(tests, exact_clusters_give_the_bits_of_the_parameters);
+    tcase_add_test(tests, exact_replicas_equal_the_parameters_when_all_is_said);
     tcase_add_test(tests, randomk_and_fp16_clusters_give_the_reference_bits);
     tcase_add_test(tests, low_rank_clusters_give_the_reference_bits);
     tcase_add_test(tests, delta_clusters_give_the_reference_bits);

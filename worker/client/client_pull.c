@@ -110,11 +110,11 @@ static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *a
         memcpy(param, arrival->packet, arrival->len);
         return TERSE_OK;
     }
-    /* The averaged gradient replaces; a difference of parameters adds. */
+    /* The averaged gradient replaces; a difference of parameters adds, new values of some (`exact`) take their place. */
     if (client->config->optimizer.name == TS_OPTIMIZER_NONE) memset(param, 0, where->n * sizeof(float));
     ts_codec_spec spec = ts_contract_pull_spec(client->contract, slice);
     /* encoded when its round closed: under the version that was left */
-    return ts_decode_add(client->scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
+    return ts_decode_apply(client->scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
 }
 
 /* Decodes what is there of a slice; in BSP up to version `want`, which others may leave behind. */
