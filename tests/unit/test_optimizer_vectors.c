@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every optimizer over 100 steps against tests/vectors/optimizer-*, which tests/tools/make_optimizer_vectors.py made
- * from PyTorch's documentation; and every level of the kernels against the scalar one.
+ * Every optimizer over 100 steps against tests/vectors/optimizer-*, which PyTorch computed
+ * (tests/tools/make_optimizer_vectors.py); and every level of the kernels against the scalar one.
  */
 #include <float.h>
 #include <math.h>
@@ -17,9 +17,6 @@
 #define ELEMS 173
 #define STEPS 100
 #define WITHIN 1e-6
-/* A decoupled decay multiplies by 1 - lr·decay rounded to a float, in PyTorch as here: half a unit in the last place of
- * it a step, 100 times, is what a computation in doubles differs by. */
-#define DECOUPLED_WITHIN 4e-6
 
 static void read_file(const char *case_name, const char *ending, void *to, size_t bytes) {
     char path[128];
@@ -70,10 +67,12 @@ static void follows_vectors(const char *name, const ts_config *config) {
     read_file(name, "f32", brief, sizeof brief);
     read_file(name, "f64", exact, sizeof exact);
     train(config, w, gradients, 0, ELEMS);
-    bool decoupled = config->optimizer.name == TS_OPTIMIZER_ADAMW || config->optimizer.decoupled_weight_decay;
     double from_brief = distance(w, brief, NULL), from_exact = distance(w, NULL, exact);
-    ck_assert_msg(from_brief < WITHIN, "%s: %.3g from PyTorch's formulas in float32", name, from_brief);
-    ck_assert_msg(from_exact < (decoupled ? DECOUPLED_WITHIN : WITHIN), "%s: %.3g from them in float64", name, from_exact);
+    /* A decoupled decay multiplies by 1 - lr·decay rounded to a float, in PyTorch as here. What that is off adds up over
+     * the steps, so that PyTorch's own float32 is up to 2.4e-6 from its float64. */
+    double own = distance(brief, NULL, exact);
+    ck_assert_msg(from_brief < WITHIN, "%s: %.3g from PyTorch in float32", name, from_brief);
+    ck_assert_msg(from_exact < fmax(WITHIN, 1.01 * own), "%s: %.3g from PyTorch in float64", name, from_exact);
 }
 
 /* Element by element means that slices change nothing; LAMB is the exception, and its tensors are not cut. */
@@ -106,7 +105,7 @@ START_TEST(optimizers_follow_pytorch_over_100_steps) {
         ts_config_free(config);
     }
     fclose(file);
-    ck_assert_uint_ge(cases, 19);
+    ck_assert_uint_ge(cases, 20);
     ck_assert_uint_eq(seen, (1u << (TS_OPTIMIZER_LAMB + 1)) - 1 - (1u << TS_OPTIMIZER_NONE)); /* every one of them */
 }
 END_TEST
