@@ -33,7 +33,8 @@ static void deliver(ts_mpi *mpi, uint32_t number) {
         if (!peer->first) peer->last = &peer->first;
         if (node->frame) {
             mpi->counters.frames_in++;
-            ts_transport_handler *handler = &mpi->base.handler;
+            bool above = mpi->above && mpi->names[number].role == TS_ROLE_NONE;
+            ts_transport_handler *handler = above ? &mpi->above->handler : &mpi->base.handler;
             if (handler->on_frame) handler->on_frame(handler->context, number, node->frame);
         }
         give_node(mpi, node);

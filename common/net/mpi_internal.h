@@ -38,8 +38,9 @@
 
 #include "common/net/bell.h"
 #include "common/net/mpi_transport.h"
+#include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 3u
+#define TS_MPI_WIRE_VERSION 4u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
@@ -119,8 +120,9 @@ typedef struct {
     MPI_Comm comm, workers;
     bool initialised_mpi, multiple;
     size_t frame_limit_bytes;
-    ts_peer *names;
+    ts_peer *names;         /* one a rank; then, at a relay, those of the view above */
     ts_transport_job *jobs;
+    ts_transport *above;    /* [own] at a relay: the view above; else NULL */
     ts_mpi_peer *peers;
     ts_mpi_requests active, aside;
     ts_mpi_incoming *spare; /* nodes to use again */

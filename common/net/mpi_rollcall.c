@@ -18,10 +18,9 @@
 
 /* Who a rank is. Plain bytes between processes of one architecture. */
 typedef struct {
-    uint32_t magic, version, role, shared_memory;
+    uint32_t magic, version, shared_memory;
     uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
-    char host[40];
-    char job[TS_JOB_NAME_CHARS]; /* a worker's */
+    ts_group_member member;
     ts_bell_address bell;
 } roll_entry;
 
@@ -46,14 +45,18 @@ static void nap(void) {
 }
 
 static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
-    roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .role = (uint32_t)options->role,
+    roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .member.role = (uint32_t)options->role,
                         .shared_memory = ts_mpi_shared_memory_on(), .window_bytes = options->window_bytes,
                         .traffic_bytes = options->traffic_bytes, .frame_limit_bytes = options->frame_limit_bytes};
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     int len = 0;
     MPI_Get_processor_name(host, &len);
-    snprintf(entry.host, sizeof entry.host, "%.*s", (int)sizeof entry.host - 1, host);
-    if (options->role == TS_ROLE_WORKER) snprintf(entry.job, sizeof entry.job, "%s", options->job ? options->job : "default");
+    ts_group_member *member = &entry.member;
+    snprintf(member->host, sizeof member->host, "%.*s", (int)sizeof member->host - 1, host);
+    snprintf(member->group, sizeof member->group, "%s", options->group ? options->group : "default");
+    snprintf(member->above, sizeof member->above, "%s", options->above ? options->above : "");
+    if (options->role == TS_ROLE_WORKER || options->above)
+        snprintf(member->job, sizeof member->job, "%s", options->job ? options->job : "default");
     ts_bell_own_address(mpi->bell, &entry.bell);
     return entry;
 }
@@ -82,8 +85,10 @@ static bool hear_one(roll *call) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Imrecv(&entry, room, MPI_BYTE, &message, &request) == MPI_SUCCESS) MPI_Wait(&request, MPI_STATUS_IGNORE);
     entry.magic = ROLL_MAGIC;
-    entry.host[sizeof entry.host - 1] = 0;
-    entry.job[sizeof entry.job - 1] = 0;
+    entry.member.host[sizeof entry.member.host - 1] = 0;
+    entry.member.job[sizeof entry.member.job - 1] = 0;
+    entry.member.group[sizeof entry.member.group - 1] = 0;
+    entry.member.above[sizeof entry.member.above - 1] = 0;
     call->entries[status.MPI_SOURCE] = entry;
     return true;
 }
@@ -108,6 +113,15 @@ static terse_status check_versions(const roll *call, ts_error *error) {
                             call->entries[r].version, TS_MPI_WIRE_VERSION);
     }
     return TERSE_OK;
+}
+
+static terse_status check_groups(const roll *call, ts_error *error) {
+    ts_group_member *members = ts_mem_calloc((size_t)call->size, sizeof *members);
+    TS_REQUIRE(members, TERSE_ENOMEM);
+    for (int r = 0; r < call->size; r++) members[r] = call->entries[r].member;
+    terse_status status = ts_groups_check(members, (uint32_t)call->size, error);
+    ts_mem_free(members);
+    return status;
 }
 
 /* Tells all that have called. Whoever has not may come later: its answer is left to MPI. */
@@ -138,6 +152,7 @@ static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *er
     terse_status status = TERSE_OK;
     if (heard < call->size) status = name_missing(call, (double)options->deadline_us * 1e-6, error);
     else status = check_versions(call, error);
+    if (status == TERSE_OK) status = check_groups(call, error);
     terse_status told = answer_all(call, status, error);
     if (status == TERSE_OK && told != TERSE_OK) {
         return ts_error_set(error, told, "a rank has answered the roll call and then fallen silent");
@@ -209,63 +224,53 @@ static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entr
     peer->chunk_bytes = half < most ? half : most;
 }
 
-/* Jobs are numbered as they appear in rank order, so that everybody comes to the same numbers. */
-static uint32_t job_of(ts_mpi *mpi, const roll_entry *entry) {
-    uint32_t job = 0;
-    while (job < mpi->base.job_count && strcmp(mpi->jobs[job].name, entry->job) != 0) job++;
-    if (job == mpi->base.job_count) {
-        mpi->jobs[job] = (ts_transport_job){.workers = 0};
-        memcpy(mpi->jobs[job].name, entry->job, sizeof entry->job);
-        mpi->base.job_count++;
-    }
-    return job;
-}
-
-static void name_peer(const ts_mpi *mpi, ts_peer *peer, int rank, const char *host) {
-    static const char *const roles[] = {"server", "worker", "rank"};
-    char job[TS_JOB_NAME_CHARS + 8] = "";
-    if (peer->role == TS_ROLE_WORKER && mpi->base.job_count > 1)
-        snprintf(job, sizeof job, " of job %s", mpi->jobs[peer->job].name);
-    snprintf(peer->name, sizeof peer->name, "%s %u%s (rank %d on %.32s)", roles[peer->role], peer->index, job, rank, host);
-}
-
-static void number_peers(const roll *call) {
+/* Both views of a relay, the one view of all others. */
+static terse_status number_peers(const roll *call) {
     ts_mpi *mpi = call->mpi;
-    uint32_t counts[3] = {0};
-    for (int r = 0; r < call->size; r++) {
-        const roll_entry *entry = &call->entries[r];
-        ts_peer *peer = &mpi->names[r];
-        peer->role = entry->role <= TS_ROLE_NONE ? (ts_role)entry->role : TS_ROLE_NONE;
-        peer->index = counts[peer->role]++;
-        if (peer->role != TS_ROLE_WORKER) continue;
-        peer->job = job_of(mpi, entry);
-        peer->index = mpi->jobs[peer->job].workers++;
+    uint32_t size = (uint32_t)call->size, self = (uint32_t)call->rank;
+    ts_group_member *members = ts_mem_calloc(size, sizeof *members);
+    TS_REQUIRE(members, TERSE_ENOMEM);
+    for (uint32_t r = 0; r < size; r++) members[r] = call->entries[r].member;
+    ts_group_view view = {.peers = mpi->names, .jobs = mpi->jobs};
+    ts_groups_view(members, size, self, false, &view);
+    mpi->base.peers = view.peers;
+    mpi->base.jobs = view.jobs;
+    mpi->base.job_count = view.job_count;
+    mpi->base.self = self;
+    mpi->base.servers = view.servers;
+    mpi->base.workers = view.workers;
+    mpi->base.peer_count = size;
+    terse_status status = TERSE_OK;
+    if (members[self].above[0]) {
+        ts_group_view above = {.peers = mpi->names + size, .jobs = mpi->jobs + size};
+        ts_groups_view(members, size, self, true, &above);
+        status = ts_transport_view_create(&mpi->base, &above, &mpi->above);
     }
-    mpi->base.peers = mpi->names;
-    mpi->base.jobs = mpi->jobs;
-    mpi->base.self = (uint32_t)call->rank;
-    mpi->base.servers = counts[TS_ROLE_SERVER];
-    mpi->base.workers = counts[TS_ROLE_WORKER];
-    const ts_peer *self = &mpi->names[call->rank];
-    if (self->role == TS_ROLE_WORKER) mpi->base.workers = mpi->jobs[self->job].workers;
+    ts_mem_free(members);
+    return status;
 }
 
-static void meet_peers(const roll *call) {
+/* In how many shares the traffic of the server of the two is cut. */
+static uint64_t shares_of(const ts_transport *transport, uint32_t rank) {
+    const ts_peer *peer = &transport->peers[rank], *self = &transport->peers[transport->self];
+    const ts_peer *worker = peer->role == TS_ROLE_WORKER ? peer : self;
+    if (worker->role != TS_ROLE_WORKER) return 1;
+    return (uint64_t)transport->jobs[worker->job].workers * transport->job_count;
+}
+
+static terse_status meet_peers(const roll *call) {
     ts_mpi *mpi = call->mpi;
     const roll_entry *own = &call->entries[call->rank];
-    number_peers(call);
+    TS_TRY(number_peers(call));
     for (int r = 0; r < call->size; r++) {
         const roll_entry *entry = &call->entries[r];
-        ts_peer *peer = &mpi->names[r];
-        name_peer(mpi, peer, r, entry->host);
+        bool above = mpi->above && mpi->names[r].role == TS_ROLE_NONE;
         mpi->peers[r].last = &mpi->peers[r].first;
         mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
         mpi->peers[r].heard_us = ts_mpi_clock_us();
-        /* The worker of the two says in how many shares the server's traffic is cut. */
-        const ts_peer *worker = peer->role == TS_ROLE_WORKER ? peer : &mpi->names[call->rank];
-        uint64_t shares = worker->role == TS_ROLE_WORKER ? (uint64_t)mpi->jobs[worker->job].workers * mpi->base.job_count : 1;
-        set_window(&mpi->peers[r], own, entry, shares);
+        set_window(&mpi->peers[r], own, entry, shares_of(above ? mpi->above : &mpi->base, (uint32_t)r));
     }
+    return TERSE_OK;
 }
 
 static terse_status meet_bells(const roll *call) {
@@ -280,8 +285,8 @@ static terse_status meet_bells(const roll *call) {
 static terse_status make_tables(roll *call) {
     ts_mpi *mpi = call->mpi;
     size_t size = (size_t)call->size;
-    mpi->names = ts_mem_calloc(size, sizeof *mpi->names);
-    mpi->jobs = ts_mem_calloc(size, sizeof *mpi->jobs);
+    mpi->names = ts_mem_calloc(2 * size, sizeof *mpi->names); /* a relay has two views */
+    mpi->jobs = ts_mem_calloc(2 * size, sizeof *mpi->jobs);
     mpi->peers = ts_mem_calloc(size, sizeof *mpi->peers);
     call->entries = ts_mem_calloc(size, sizeof *call->entries);
     call->answer_bytes = sizeof(roll_answer) + size * sizeof *call->entries;
@@ -305,9 +310,8 @@ terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_err
     call.entries[call.rank] = own_entry(mpi, options);
     status = call.rank == 0 ? lead(&call, options, error) : follow(&call, options, error);
     if (status != TERSE_OK) goto out;
-    meet_peers(&call);
-    status = meet_bells(&call);
-    if (status == TERSE_OK) mpi->base.peer_count = (uint32_t)call.size;
+    status = meet_peers(&call);
+    if (status == TERSE_OK) status = meet_bells(&call);
 out:
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
     if (before != MPI_ERRHANDLER_NULL) MPI_Errhandler_free(&before);

@@ -133,6 +133,7 @@ void ts_mpi_free(ts_mpi *mpi) {
     ts_mpi_requests_free(&mpi->aside);
     ts_bell_destroy(mpi->bell);
     ts_buffer_pool_destroy(mpi->base.pool); /* frames that others hold, or MPI writes to, stay theirs */
+    if (mpi->above) mpi->above->ops->destroy(mpi->above);
     ts_mem_free(mpi->names);
     ts_mem_free(mpi->jobs);
     if (stuck) return; /* a CREDIT under way is read from the peer table */
@@ -216,6 +217,7 @@ void ts_mpi_abandon(int exit_code) {
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code) {
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
+    if (mpi->above) mpi->above->handler = (ts_transport_handler){0};
     flush(mpi, deadline_us);
     if (!clean && exit_code != 0) ts_mpi_abandon(exit_code);
     if (!clean) { /* this rank has succeeded, others have died: a finalise could hang */
@@ -235,6 +237,8 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
 }
 
 /* ---- what else is asked of it --------------------------------------------------------------------------------------------- */
+
+ts_transport *ts_mpi_transport_above(const ts_transport *transport) { return of(transport)->above; }
 
 bool ts_mpi_transport_multiple(const ts_transport *transport) { return of(transport)->multiple; }
 

@@ -11,6 +11,8 @@
 typedef struct {
     ts_role role;
     const char *job;           /* a worker: its job's name, below TS_JOB_NAME_CHARS; NULL: "default" */
+    const char *group;         /* of servers to which it belongs; NULL: "default" */
+    const char *above;         /* a relay (role server): the group above, of which it is a worker, in job `job`; else NULL */
     uint64_t deadline_us;      /* for the roll call; MPI_Init gets 4 s more */
     size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
     uint64_t traffic_bytes;    /* a server: of messages that it holds for all its workers; 0 for no limit */
@@ -22,9 +24,12 @@ typedef struct {
  * Initialises MPI when nobody has (with a watchdog: a process that never comes ends the program with a message and
  * exit code 4 instead of a hang), duplicates the world, and learns everybody's role by a roll call to rank 0.
  * error: [out] names who is missing. Collective: all ranks of MPI_COMM_WORLD.
- * Returns: TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EUNSUPPORTED.
+ * Returns: TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_EMISMATCH (groups), TERSE_ENOMEM, TERSE_EUNSUPPORTED.
  */
 terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) TERSE_NODISCARD;
+
+/* At a relay: the same ranks as a worker of the group above sees them (transport_view.h). [borrow], or NULL. */
+ts_transport *ts_mpi_transport_above(const ts_transport *transport);
 
 /* Whether the thread level allows polling from a second thread. */
 bool ts_mpi_transport_multiple(const ts_transport *transport);
