@@ -63,7 +63,7 @@ GEN_OBJ := $(BUILD)/obj/gen/terse.pb-c.o
 COMMON_OBJ := $(foreach l,$(COMMON_LAYERS),$(call objs,$(call layer_src,$(l)))) $(GEN_OBJ)
 
 # ---- programs --------------------------------------------------------------------------------------------------------
-PROGRAMS := $(BUILD)/terse $(BUILD)/terse-server $(BUILD)/terse-worker
+PROGRAMS := $(BUILD)/terse $(BUILD)/terse-server $(BUILD)/terse-worker $(BUILD)/terse-relay
 LIBS     := $(BUILD)/libterse.a $(BUILD)/libterse.so
 
 .DEFAULT_GOAL := all
@@ -72,6 +72,8 @@ all: $(PROGRAMS) $(LIBS) ## build everything (into build/)
 $(BUILD)/terse: $(call objs,$(CLI_SRC)) $(COMMON_OBJ)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/terse-server: $(call objs,$(SERVER_SRC)) $(COMMON_OBJ)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/terse-relay: $(call objs,$(RELAY_SRC) $(SERVER_CORE) server/loop.c) $(BUILD)/libterse.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/terse-worker: $(call objs,$(WORKER_SRC)) $(BUILD)/libterse.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(LDLIBS)

@@ -124,7 +124,7 @@ void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
            job->message.text);
     for (uint32_t p = 0; p < transport->peer_count; p++) {
         const ts_peer *peer = &transport->peers[p];
-        if (p != transport->self && (peer->role != TS_ROLE_WORKER || peer->job == job->id))
+        if (p != transport->self && (peer->role == TS_ROLE_SERVER || (peer->role == TS_ROLE_WORKER && peer->job == job->id)))
             ts_link_abort(server, p, job->id, status, job->message.text);
     }
     ts_server_job_ended(server, job);

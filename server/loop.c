@@ -20,6 +20,7 @@ typedef struct {
     ts_executor executor; /* first: the executor is the loop */
     uv_loop_t loop;
     ts_server *server;
+    const ts_loop_guest *guest; /* or NULL */
     ts_pump *pump;
     uv_timer_t tick;
     uv_signal_t signals[SIGNALS];
@@ -72,12 +73,14 @@ static void after_poll(void *context, bool moved) {
     server_loop *loop = context;
     (void)moved;
     ts_server_flush(loop->server);
+    if (loop->guest) loop->guest->flush(loop->guest->context);
     close_when_over(loop);
 }
 
 static void on_tick(uv_timer_t *timer) {
     server_loop *loop = timer->data;
     ts_server_tick(loop->server);
+    if (loop->guest) loop->guest->tick(loop->guest->context);
     ts_pump_wake(loop->pump);
     close_when_over(loop);
 }
@@ -94,6 +97,7 @@ static void on_signal(uv_signal_t *handle, int number) {
 /* Once the job is over and nothing of it is in the pool, all handles close and uv_run returns. */
 static void close_when_over(server_loop *loop) {
     if (loop->closing || ts_server_get_state(loop->server) == TS_SERVER_RUNNING || !ts_server_idle(loop->server)) return;
+    if (loop->guest && !loop->guest->idle(loop->guest->context)) return;
     loop->closing = true;
     if (loop->pump) ts_pump_close(loop->pump, NULL);
     loop->pump = NULL;
@@ -125,7 +129,7 @@ static terse_status start_handles(server_loop *loop, ts_transport *transport) {
     return ts_pump_create(&loop->loop, transport, &options, &loop->pump);
 }
 
-terse_status ts_loop_run(const ts_config *config, ts_transport *transport, ts_loop_end *end) {
+terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const ts_loop_guest *guest, ts_loop_end *end) {
     server_loop *loop = ts_mem_calloc(1, sizeof *loop);
     TS_REQUIRE(loop, TERSE_ENOMEM);
     loop->executor = (ts_executor){.submit = submit, .threads = pool_threads()};
@@ -136,6 +140,9 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, ts_lo
     }
     status = ts_server_create(config, transport, &loop->executor, &loop->server);
     if (status != TERSE_OK) goto out;
+    if (guest) status = guest->begin(guest->context, loop->server, &loop->executor, &end->message);
+    if (status != TERSE_OK) goto out;
+    loop->guest = guest;
     status = start_handles(loop, transport);
     if (status != TERSE_OK) {
         ts_server_stop(loop->server, "its event loop cannot start");

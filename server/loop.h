@@ -17,12 +17,24 @@ typedef struct {
     ts_error message;
 } ts_loop_end;
 
+/* Who lives in the loop beside the server: a relay's upper half. Thread: the loop's, for all. */
+typedef struct {
+    void *context; /* [borrow] */
+    /* The server exists and has not heard a frame. executor: [borrow] until ts_loop_run returns. */
+    terse_status (*begin)(void *context, ts_server *server, ts_executor *executor, ts_error *error);
+    void (*flush)(void *context); /* after each round of polling */
+    void (*tick)(void *context);
+    bool (*idle)(const void *context); /* nothing of it is in the executor */
+} ts_loop_guest;
+
 /*
  * Serves until all workers are done, or the job fails, or a signal ends it. config, transport: [borrow].
+ * guest: [borrow], or NULL.
  * end: [out] filled when TERSE_OK is returned, whatever became of the job.
  * Thread: the caller's becomes the loop's. Returns: TERSE_OK; TERSE_ENOMEM, TERSE_EIO, TERSE_EUNSUPPORTED (nothing
  * was served).
  */
-terse_status ts_loop_run(const ts_config *config, ts_transport *transport, ts_loop_end *end) TERSE_NODISCARD;
+terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const ts_loop_guest *guest, ts_loop_end *end)
+    TERSE_NODISCARD;
 
 #endif

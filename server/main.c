@@ -55,6 +55,7 @@ static int exit_code(terse_status failure) {
 static int serve(const ts_config *config) {
     ts_mpi_options options = {
         .role = TS_ROLE_SERVER,
+        .group = config->servers.group,
         .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
         .window_bytes = (size_t)config->limits.window_bytes,
         .traffic_bytes = config->limits.traffic_bytes,
@@ -85,7 +86,7 @@ static int serve(const ts_config *config) {
         return TS_EXIT_PEER;
     }
     ts_loop_end end = {.state = TS_SERVER_FAILED};
-    status = ts_loop_run(config, transport, &end);
+    status = ts_loop_run(config, transport, NULL, &end);
     if (status != TERSE_OK) {
         ts_log(TS_LOG_ERROR, "main", "cannot serve", "status=%s", terse_status_name(status));
         end.failure = status;

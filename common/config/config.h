@@ -63,6 +63,7 @@ typedef struct {
         uint64_t seed;
         uint64_t max_steps;   /* 0: as many as the epochs give */
         uint32_t threads;     /* of OpenBLAS, a worker */
+        uint32_t first_worker, all_workers; /* of all that share the data, when this job has a part of them; 0: it has all */
     } training;
     struct {
         char *plugin;         /* path of a model's .so, or NULL */
@@ -72,6 +73,7 @@ typedef struct {
         uint64_t memory_bytes; /* of a server, at most, for this job; 0: as much as limits.job_bytes lets it have */
     } job;
     struct {
+        char *group;          /* who belongs together, with relays */
         uint64_t slice_elems;
         uint32_t replicas;    /* 0 in this version */
         uint32_t history;     /* packets of each slice kept for workers that are behind */
@@ -123,6 +125,9 @@ typedef struct {
             double from;            /* ratio at step 0, exponentially down to each pipeline's own */
         } warmup;
     } error_feedback;
+    struct {
+        char *config;         /* a relay: the file that says how it talks to the servers above, or NULL */
+    } upstream;
     ts_config_policy push, pull;
     struct {
         uint64_t frame_bytes;       /* largest frame */

@@ -12,6 +12,7 @@
 /* What a frame needs beside the packets of a slice. */
 #define FRAME_HEAD_BYTES 65536u
 /* No packet of n elements is larger than this times n: an index and a value. */
+#define GROUP_CHARS 31 /* TS_GROUP_CHARS of the transport, without the end */
 #define ELEMENT_BYTES 8u
 
 static bool is_built_in(const char *model) {
@@ -202,12 +203,28 @@ static terse_status check_job(const ts_config_source *source, const ts_config *c
     return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
 }
 
+static terse_status check_groups(const ts_config_source *source, const ts_config *config) {
+    uint32_t first = config->training.first_worker, all = config->training.all_workers;
+    size_t len = strlen(config->servers.group);
+    if (len == 0 || len > GROUP_CHARS)
+        return ts_config_refuse(source, "servers.group", "allowed: 1 to %d characters", GROUP_CHARS);
+    if (first > 0 && first >= all)
+        return ts_config_refuse(source, "training.first_worker", "allowed: below training.all_workers, which is %u", all);
+    if (config->upstream.config && access(config->upstream.config, R_OK) != 0)
+        return ts_config_refuse(source, "upstream.config", "%s: %s", config->upstream.config, strerror(errno));
+    if (config->upstream.config && config->consistency.mode != TS_MODE_BSP)
+        return ts_config_refuse(source, "consistency.mode", "below a relay (upstream.config) rounds are needed; allowed: bsp; "
+                                "the servers above may have another");
+    return TERSE_OK;
+}
+
 terse_status ts_config_check(const ts_config_source *source, const ts_config *config) {
     TS_TRY(check_job(source, config));
     TS_TRY(check_consistency(source, config));
     TS_TRY(ts_config_optimizer_check(source, config));
     TS_TRY(check_feedback(source, config));
     TS_TRY(check_limits(source, config));
+    TS_TRY(check_groups(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));

@@ -52,6 +52,7 @@ const ts_config_section ts_config_sections[] = {
     {"push", "Pipelines from the workers to the servers."},
     {"pull", "Pipelines from the servers to the workers, over parameters minus reference; `dense` sends all parameters, `exact` "
              "(with any index and byte packs) those whose bits have changed, as they are."},
+    {"upstream", "Hierarchy: a relay sums what its group's workers push, and pushes that to the servers above."},
     {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
     {"checkpoint", "Accepted for files that are shared with later versions; not in this version."},
     {"http", "Accepted for files that are shared with later versions; not in this version."},
@@ -78,6 +79,10 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Ends the run after so many steps; 0: as many as the epochs give."},
     {"training.threads", TS_KEY_U32, AT(training.threads), "1", .low = 1, .high = 1024,
      .doc = "Threads of the linear algebra, for each worker."},
+    {"training.first_worker", TS_KEY_U32, AT(training.first_worker), "0", .low = 0, .high = 1000000,
+     .doc = "With relays: this job's worker 0 is that one of `training.all_workers`, who share the data."},
+    {"training.all_workers", TS_KEY_U32, AT(training.all_workers), "0", .low = 0, .high = 1000000, .unit = "workers",
+     .doc = "With relays: workers of all groups together; 0: those of this job are all there are."},
 
     {"worker.plugin", TS_KEY_PATH, AT(worker.plugin), NULL, .doc = "A model of your own: path of its `.so`."},
 
@@ -87,6 +92,8 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Memory that a server may take for the job's arrays, packet log and work; a job that needs more is refused when "
             "it attaches. 0: what `limits.job_bytes` of the servers allows."},
 
+    {"servers.group", TS_KEY_TEXT, AT(servers.group), "default",
+     .doc = "With relays: the group that a server or relay serves and its workers belong to; 1 to 31 characters."},
     {"servers.slice_elems", TS_KEY_U64, AT(servers.slice_elems), "262144", .low = 1, .high = 1u << 26,
      .unit = "elements", .doc = "Tensors are cut into slices of so many elements; servers share out slices."},
     {"servers.replicas", TS_KEY_U32, AT(servers.replicas), "0", .low = 0, .high = 16,
@@ -200,6 +207,10 @@ const ts_config_key ts_config_keys[] = {
     {"push.rules", TS_KEY_RULES, AT(push.rules), NULL, .doc = "List of rules; the first that matches counts."},
     {"pull.default", TS_KEY_PIPELINE, AT(pull.default_pipeline), "dense", .doc = "For tensors that no rule matches."},
     {"pull.rules", TS_KEY_RULES, AT(pull.rules), NULL, .doc = "List of rules; the first that matches counts."},
+
+    {"upstream.config", TS_KEY_PATH, AT(upstream.config), NULL,
+     .doc = "Of `terse-relay`: the config with which it is a worker of the servers above (their `servers.group`, the pipelines "
+            "and error feedback of the link between)."},
 
     {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65536, .high = 1u << 30,
      .unit = "bytes", .doc = "Largest message. A slice must fit: at least 8 times servers.slice_elems + 65536."},

@@ -34,6 +34,7 @@ static terse_status load_config(terse *client, const char *path, int *argc, char
 static terse_status open_transport(terse *client) {
     const ts_config *config = client->config;
     ts_mpi_options options = {.role = TS_ROLE_WORKER,
+                              .group = config->servers.group,
                               .job = config->job.name,
                               .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
                               .window_bytes = (size_t)config->limits.window_bytes,

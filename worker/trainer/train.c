@@ -38,8 +38,11 @@ static terse_status make_model(ts_training *run) {
     char message[512] = "";
     const ts_config *config = run->options->config;
     bool data = strcmp(config->training.data, "none") != 0;
-    const terse_model_context context = {.worker = run->worker,
-                                         .workers = run->workers,
+    uint32_t all = config->training.all_workers, first = config->training.first_worker; /* of all groups, with relays */
+    if (all > 0 && (uint64_t)first + run->workers > all)
+        return say(run, TERSE_ECONFIG, "training.first_worker and this job's workers are more than training.all_workers");
+    const terse_model_context context = {.worker = first + run->worker,
+                                         .workers = all > 0 ? all : run->workers,
                                          .batch = config->training.batch,
                                          .seed = config->training.seed,
                                          .data_dir = data ? config->training.data_dir : NULL,
