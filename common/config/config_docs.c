@@ -19,6 +19,8 @@ static const struct {
                             "benchmarks."},
     {"linear.yaml", "Linear regression, for the plug-in and the program of README; everything travels, in 8 bits."},
     {"quadratic.yaml", "For a program or plug-in with a problem of its own: plain SGD, 10 % up, dense down."},
+    {"two-racks/world.yaml", "Two levels: the servers above two racks, and how the relays talk to them."},
+    {"two-racks/rack-a.yaml", "The first rack, for `terse-relay` and its workers (`two-racks/rack-b.yaml`: the second)."},
     {"openmpi.conf", "What mpirun needs; give it as `mpirun --tune configs/openmpi.conf`."},
 };
 

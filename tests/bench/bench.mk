@@ -29,7 +29,9 @@ $(BUILD)/bench_allreduce: $(BUILD)/obj/tests/bench/bench_allreduce.o
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 bench-net: all $(BUILD)/bench_round $(BUILD)/bench_allreduce ## rounds over shaped links between network namespaces (root), beside Open MPI's all-reduce
 	BUILD=$(BUILD) python3 tests/bench/bench_net.py
-.PHONY: bench-net
+bench-sites: all ## two sites behind slow links, with and without relays (root)
+	BUILD=$(BUILD) python3 tests/bench/bench_sites.py
+.PHONY: bench-net bench-sites
 $(BUILD)/bench_push_pull: $(BUILD)/obj/tests/bench/bench_push_pull.o
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/obj/tests/bench/bench_push_pull.o: ISA := -O3

@@ -172,6 +172,43 @@ class Network:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class Sites(Network):
+    """Hosts of several sites: links inside a site are fast, each site's one link to the others is shaped both ways.
+
+    sites: a list of hosts a site. Hosts that no site has, and number 0, stand in the middle.
+    """
+
+    def __init__(self, hosts, sites, megabit, delay_ms=0):
+        self.sites = sites
+        super().__init__(hosts, megabit, delay_ms)
+
+    def _shape(self, namespace, link):
+        if link.startswith("up"):
+            super()._shape(namespace, link)
+
+    def _build(self):
+        super()._build()
+        for number, hosts in enumerate(self.sites, 1):
+            site, up = f"{self.prefix}-site{number}", f"up{number}"
+            self._add(site)
+            _ip("-n", site, "link", "add", "br0", "type", "bridge")
+            _ip("-n", site, "link", "set", "br0", "up")
+            _ip("-n", self.bridge, "link", "add", up, "type", "veth", "peer", "name", up, "netns", site)
+            for namespace in (self.bridge, site):
+                _ip("-n", namespace, "link", "set", up, "master", "br0", "up")
+                self._shape(namespace, up)
+            for host in hosts:
+                port = f"port{host}"
+                _ip("-n", self.bridge, "link", "set", port, "nomaster")
+                _ip("-n", self.bridge, "link", "set", port, "netns", site)
+                _ip("-n", site, "link", "set", port, "master", "br0", "up")
+
+    def uplinks(self):
+        """Bytes so far over each site's link: [(sent by the site, received)]."""
+        links = {link["ifname"]: link["stats64"] for link in json.loads(_ip("-n", self.bridge, "-j", "-s", "link"))}
+        return [(links[f"up{n}"]["rx"]["bytes"], links[f"up{n}"]["tx"]["bytes"]) for n in range(1, len(self.sites) + 1)]
+
+
 class Launch:
     """One mpirun in a session of its own; its JSON lines as they come."""
 

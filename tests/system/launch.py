@@ -10,6 +10,10 @@ BUILD = os.environ.get("BUILD", "build")
 TUNE = ["--tune", "configs/openmpi.conf"]
 
 
+class Skipped(Exception):
+    """Raised by a case that this machine cannot run; says why."""
+
+
 def environment():
     env = dict(os.environ)
     if os.geteuid() == 0:

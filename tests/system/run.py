@@ -18,6 +18,8 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
+from launch import Skipped  # noqa: E402
+
 
 def cases():
     for path in sorted(glob.glob(os.path.join(HERE, "cases_*.py"))):
@@ -35,7 +37,7 @@ def choose(known, patterns):
 
 
 def run(chosen):
-    passed = failed = 0
+    passed = failed = skipped = 0
     for name, seconds, function in chosen:
         began = time.monotonic()
         try:
@@ -43,12 +45,16 @@ def run(chosen):
                 function(folder, seconds)
             passed += 1
             verdict = "ok"
+        except Skipped as reason:
+            skipped += 1
+            verdict = "skip"
+            print(f"{name}: {reason}")
         except Exception as problem:  # a failing case must not hide the others
             failed += 1
             verdict = "FAILED"
             print("".join(traceback.format_exception_only(type(problem), problem)).rstrip())
         print(f"{verdict:6} {name} ({time.monotonic() - began:.1f} s)", flush=True)
-    print(f"system: {passed} passed, {failed} failed")
+    print(f"system: {passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 0 if failed == 0 and passed > 0 else 1
 
 

@@ -18,7 +18,7 @@
     X("zero_byte.yaml",\
       ":2: training.model: \"ml\": holds a zero byte") \
     X("unknown_key.yaml",\
-      ":3: training.epoch: unknown key; did you mean training.epochs? allowed here: model, data, data_dir, shapes, epochs, batch, seed, max_steps, threads") \
+      ":3: training.epoch: unknown key; did you mean training.epochs? allowed here: model, data, data_dir, shapes, epochs, batch, seed, max_steps, threads, first_worker, all_workers") \
     X("unused_beta.yaml",\
       ":2: optimizer.beta1: \"0.5\": not used by optimizer.name rmsprop") \
     X("weighted_median.yaml",\
@@ -154,4 +154,12 @@
     X("empty_shapes.yaml",\
       ":2: training.shapes: \"nothing.shapes\": tests/unit/config_cases/nothing.shapes: no tensor in it") \
     X("double_shape.yaml",\
-      ":2: training.shapes: \"double.shapes\": tests/unit/config_cases/double.shapes:4: fc.weight: the name stands here twice")
+      ":2: training.shapes: \"double.shapes\": tests/unit/config_cases/double.shapes:4: fc.weight: the name stands here twice") \
+    X("first_worker.yaml",\
+      ":2: training.first_worker: \"2\": allowed: below training.all_workers, which is 2") \
+    X("missing_upstream.yaml",\
+      ":1: upstream.config: \"nowhere.yaml\": tests/unit/config_cases/nowhere.yaml: No such file or directory") \
+    X("empty_group.yaml",\
+      ":2: servers.group: \"\": allowed: 1 to 31 characters") \
+    X("relay_asp.yaml",\
+      ":2: consistency.mode: \"asp\": below a relay (upstream.config) rounds are needed; allowed: bsp")
