@@ -55,7 +55,7 @@ void ts_groups_view(const ts_group_member *members, uint32_t count, uint32_t sel
 terse_status ts_groups_check(const ts_group_member *members, uint32_t count, ts_error *error) {
     for (uint32_t m = 0; m < count; m++) {
         const ts_group_member *member = &members[m];
-        if (member->role == TS_ROLE_NONE) continue;
+        if (member->role >= TS_ROLE_NONE) continue;
         if (is_relay(member) && strcmp(member->above, member->group) == 0)
             return ts_error_set(error, TERSE_EMISMATCH, "the relay at rank %u is above itself: servers.group of its config "
                                 "and of its upstream.config are both \"%s\"; each level needs a name of its own", m,

@@ -32,7 +32,7 @@
     X("decoupled_correction.yaml",\
       ":2: optimizer.decoupled_weight_decay: \"true\": with error_feedback.momentum_correction") \
     X("unknown_section.yaml",\
-      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, job, servers, consistency, optimizer, aggregation, error_feedback, push, pull, limits, checkpoint, http, log") \
+      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, job, servers, consistency, optimizer, aggregation, error_feedback, push, pull, upstream, limits, checkpoint, http, log") \
     X("misplaced_key.yaml",\
       ":2: epochs: unknown key; did you mean training.epochs?") \
     X("far_key.yaml",\
@@ -159,7 +159,7 @@
       ":2: training.first_worker: \"2\": allowed: below training.all_workers, which is 2") \
     X("missing_upstream.yaml",\
       ":1: upstream.config: \"nowhere.yaml\": tests/unit/config_cases/nowhere.yaml: No such file or directory") \
-    X("empty_group.yaml",\
-      ":2: servers.group: \"\": allowed: 1 to 31 characters") \
+    X("long_group.yaml",\
+      ":2: servers.group: \"a.name.that.is.longer.than.it.may.be\": allowed: 1 to 31 characters") \
     X("relay_asp.yaml",\
       ":2: consistency.mode: \"asp\": below a relay (upstream.config) rounds are needed; allowed: bsp")
