@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define TERSE_MODEL_ABI 1u
+#define TERSE_MODEL_ABI 2u /* plug-ins of 1, whose table ends with destroy, are taken as well */
 #define TERSE_MODEL_SYMBOL "terse_model_plugin"
 #define TERSE_MODEL_DIMS 8
 
@@ -43,6 +43,7 @@ typedef struct terse_model_context {
     const char *data_dir;    /* may be NULL: the config wants no data */
     const char *shapes;      /* path, may be NULL */
     uint32_t threads;        /* how many the model may use */
+    uint32_t by_samples;     /* since ABI 2. 1: the servers weigh gradients by what samples() says; see step() */
 } terse_model_context;
 
 typedef struct terse_model {
@@ -56,15 +57,19 @@ typedef struct terse_model {
     size_t (*tensors)(void *model, const terse_model_tensor **tensors);
     /* How many steps one epoch has (the same on all workers); 0 for endless: training.max_steps decides then. */
     uint64_t (*steps_per_epoch)(void *model);
-    /* Computes the gradient of step `step` (counts from 0 over epochs) at `param` into the tensors' gradient. The
-     * servers take the plain mean over the workers, so a worker whose batch is smaller than the others' scales by
-     * its size over their mean size. Returns the loss, scaled alike. */
+    /* Computes the gradient of step `step` (counts from 0 over epochs) at `param` into the tensors' gradient: the mean
+     * over the samples of this worker. Unless context.by_samples is set and there is samples(), the servers take the
+     * plain mean over the workers, so a worker whose batch is smaller than the others' scales by its size over their
+     * mean size. Returns the loss, whose plain mean over the workers is shown: always scaled so. */
     double (*step)(void *model, uint64_t step);
     /* Evaluates part `part` (0 … parts - 1) of the test data with the parameters `params` (one pointer per tensor):
      * adds the number of samples seen and of right answers. May be NULL: nothing to evaluate. */
     void (*evaluate)(void *model, const float *const *params, uint32_t part, uint32_t parts, double *samples,
                      double *correct);
     void (*destroy)(void *model);
+    /* Since ABI 2; may be NULL: the gradients of all workers weigh the same. How many samples the gradient of the last
+     * step is a mean of, at least 1; asked after each step when context.by_samples is set (aggregation.mode samples). */
+    uint32_t (*samples)(void *model);
 } terse_model;
 
 #ifdef __cplusplus

@@ -165,7 +165,7 @@ const ts_config_key ts_config_keys[] = {
 
     {"aggregation.mode", TS_KEY_ENUM, AT(aggregation.mode), "mean", NAMES(aggregate_names),
      .doc = "`mean` over the workers of a round; `samples`: the mean weighted by the samples that each worker says "
-            "(`terse_set_samples`; 1 when it says nothing); `sum`."},
+            "(terse-worker asks its model; others `terse_set_samples`; 1 when nothing is said); `sum`."},
     {"aggregation.robust", TS_KEY_ENUM, AT(aggregation.robust), "none", NAMES(robust_names),
      .doc = "`median`: of each coordinate, the mean of the two in the middle when their number is even. `trimmed`: the mean "
             "of each coordinate without its lowest and highest values. `clip`: each worker's gradient of a tensor is scaled "

@@ -2,6 +2,7 @@
 """Training over mpirun: every combination of ranks works, and the bits do not depend on them where they must not."""
 import json
 import os
+import struct
 import subprocess
 
 from launch import BUILD, Run, environment, job
@@ -135,6 +136,81 @@ def plugin(folder, seconds):
     assert got["steps"] == 300 and got["train_loss"] < 0.01, got
 
 
+WEIGHED = r"""
+#include <stdint.h>
+#include <stdlib.h>
+#include "worker/terse_model.h"
+/* f(w) = ½ (w - c)², c the worker's number, its mean over 1 + 9·worker samples. */
+typedef struct { unsigned worker; float w[1], g[1]; terse_model_tensor t; } weighed;
+static void *create(const terse_model_context *c, char *message, size_t n) {
+    (void)message, (void)n;
+    weighed *m = calloc(1, sizeof *m);
+    m->worker = c->worker;
+    m->t = (terse_model_tensor){.name = "w", .shape = {1}, .ndim = 1, .param = m->w, .gradient = m->g};
+    return m;
+}
+static size_t tensors(void *m, const terse_model_tensor **t) { *t = &((weighed *)m)->t; return 1; }
+static uint64_t steps(void *m) { (void)m; return 0; }
+static double step(void *model, uint64_t s) {
+    weighed *m = model;
+    (void)s;
+    m->g[0] = m->w[0] - (float)m->worker;
+    return 0;
+}
+static void destroy(void *m) { free(m); }
+#ifdef FIRST_ABI /* as it was then: a table that ends here, and whatever stands behind it */
+typedef struct {
+    uint32_t abi; const char *name; void *(*create)(const terse_model_context *, char *, size_t);
+    size_t (*tensors)(void *, const terse_model_tensor **); uint64_t (*steps_per_epoch)(void *);
+    double (*step)(void *, uint64_t); void (*evaluate)(void *, const float *const *, uint32_t, uint32_t, double *, double *);
+    void (*destroy)(void *);
+} first_model;
+static const struct { first_model model; uintptr_t behind; } table =
+    {{1, "weighed", create, tensors, steps, step, NULL, destroy}, 0x1234};
+TERSE_MODEL_EXPORT const void *terse_model_plugin(void) { return &table; }
+#else
+static uint32_t samples(void *m) { return 1 + 9 * ((weighed *)m)->worker; }
+TERSE_MODEL_EXPORT const terse_model *terse_model_plugin(void) {
+    static const terse_model table = {.abi = TERSE_MODEL_ABI, .name = "weighed", .create = create, .tensors = tensors,
+                                      .steps_per_epoch = steps, .step = step, .destroy = destroy, .samples = samples};
+    return &table;
+}
+#endif
+"""
+
+
+def samples_weigh(folder, seconds):
+    """The optimum of uneven data: the servers weigh by what the model says; a plug-in that says nothing weighs 1."""
+    source, saved = os.path.join(folder, "weighed.c"), os.path.join(folder, "w.safetensors")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(WEIGHED)
+    weighed, plain = (1 * 0 + 10 * 1 + 19 * 2) / 30, 1.0
+    for flags, mode, optimum in ((), "samples", weighed), ((), "mean", plain), (["-DFIRST_ABI"], "samples", plain):
+        plug = os.path.join(folder, f"weighed-{mode}-{len(flags)}.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-I.", *flags, "-o", plug, source], check=True)
+        config = os.path.join(folder, "weighed.yaml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("training: {data: none, max_steps: 60}\noptimizer: {lr: 0.4, momentum: 0}\n"
+                       f"aggregation: {{mode: {mode}}}\n")
+        train(folder, seconds, 1, 3, config, words=["--plugin", plug, "--save", saved])
+        (got,) = struct.unpack("<f", read_safetensors(saved)["w"]["bytes"])
+        assert abs(got - optimum) < 1e-5, (flags, mode, got, optimum)
+
+
+def samples_at_the_remainder(folder, seconds):
+    """Built-in models: weighed or scaled, the mean over all samples of a step is the same."""
+    sets = ["training.batch=2142", "training.epochs=2", "optimizer.momentum=0", "push.default=dense", "push.rules=[]",
+            "pull.default=dense", "pull.rules=[]", "error_feedback.momentum_correction=0"]  # 60000 = 4 * 7 * 2142 + 24
+    weights = {}
+    for mode in ("mean", "samples"):
+        saved = os.path.join(folder, mode)
+        train(folder, seconds, 1, 7, SOFTMAX, sets + [f"aggregation.mode={mode}"], ["--save", saved])
+        data = b"".join(t["bytes"] for t in read_safetensors(saved).values())
+        weights[mode] = struct.unpack(f"<{len(data) // 4}f", data)
+    off = max(abs(a - b) for a, b in zip(*weights.values()))
+    assert 0 < off < 1e-5 * max(map(abs, weights["mean"])), off
+
+
 def what_has_no_effect_is_told(folder, seconds):
     """A rule that no tensor falls under, and a batch that is larger than a worker's data, each once."""
     def told(sets):
@@ -166,6 +242,8 @@ CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
     ("quadratic-known-answer", 60, quadratic),
     ("readme-trainer", 60, readme_trainer),
     ("plugin", 60, plugin),
+    ("samples-weigh-gradients", 60, samples_weigh),
+    ("samples-weigh-at-the-remainder", 60, samples_at_the_remainder),
     ("plugin-against-an-installed-terse", 60, plugin_installed),
     ("what-has-no-effect-is-told", 60, what_has_no_effect_is_told),
     ("cnn-learns", 90, cnn_learns),

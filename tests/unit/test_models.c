@@ -186,13 +186,17 @@ START_TEST(initial_values_depend_on_seed_and_name_alone) {
 }
 END_TEST
 
-static void *made(const terse_model *model, uint32_t worker, uint32_t workers, uint32_t batch) {
+static void *made_for(const terse_model *model, uint32_t worker, uint32_t workers, uint32_t batch, bool by_samples) {
     char message[512] = "";
-    const terse_model_context context = {
-        .worker = worker, .workers = workers, .batch = batch, .seed = 3, .data_dir = DATA_DIR, .threads = 1};
+    const terse_model_context context = {.worker = worker, .workers = workers, .batch = batch, .seed = 3,
+                                         .data_dir = DATA_DIR, .threads = 1, .by_samples = by_samples};
     void *made_model = model->create(&context, message, sizeof message);
     ck_assert_msg(made_model != NULL, "%s: %s", model->name, message);
     return made_model;
+}
+
+static void *made(const terse_model *model, uint32_t worker, uint32_t workers, uint32_t batch) {
+    return made_for(model, worker, workers, batch, false);
 }
 
 static double accuracy(const terse_model *model, void *instance, uint32_t parts) {
@@ -261,6 +265,39 @@ START_TEST(shares_average_to_the_whole_batch) {
     ck_assert_double_eq_tol(mean, loss, 1e-6);
     for (size_t i = 0; i < 7840; i++) ck_assert_double_eq_tol(sum[i], (double)one[0].gradient[i], 1e-5);
     model->destroy(whole);
+}
+END_TEST
+
+/* The same of the mean that the servers weigh by samples; also where some have none, of a gradient that weighs 1. */
+START_TEST(shares_weighed_by_samples_average_to_the_whole_batch) {
+    if (access(DATA_DIR "/train-images-idx3-ubyte.gz", R_OK) != 0) return;
+    static const struct {
+        uint32_t batch, least, most; /* 60000 = 408 · 147 + 24: shares of 3 and 4; 60000 = 3 · 19999 + 3: 1 and none */
+    } cases[] = {{21, 3, 4}, {2857, 1, 1}};
+    const terse_model *model = &ts_model_softmax;
+    for (unsigned c = 0; c < 2; c++) {
+        void *whole = made(model, 0, 1, cases[c].batch * 7);
+        const terse_model_tensor *one, *some;
+        uint64_t last = model->steps_per_epoch(whole) - 1;
+        double loss = model->step(whole, last), mean = 0, total = 0;
+        static double sum[7840];
+        memset(sum, 0, sizeof sum);
+        model->tensors(whole, &one);
+        for (uint32_t w = 0; w < 7; w++) {
+            void *part = made_for(model, w, 7, cases[c].batch, true);
+            mean += model->step(part, last) / 7;
+            uint32_t samples = model->samples(part);
+            ck_assert(samples >= cases[c].least && samples <= cases[c].most);
+            total += samples;
+            model->tensors(part, &some);
+            for (size_t i = 0; i < 7840; i++) sum[i] += samples * (double)some[0].gradient[i];
+            model->destroy(part);
+        }
+        ck_assert_double_eq(total, c == 0 ? 24 : 7);
+        ck_assert_double_eq_tol(mean, loss, 1e-6 * loss);
+        for (size_t i = 0; i < 7840; i++) ck_assert_double_eq_tol(sum[i] / total, (double)one[0].gradient[i], 1e-5);
+        model->destroy(whole);
+    }
 }
 END_TEST
 
@@ -381,6 +418,7 @@ TCase *test_models(void) {
     tcase_add_test(tests, mlp_learns);
     tcase_add_test(tests, cnn_learns);
     tcase_add_test(tests, shares_average_to_the_whole_batch);
+    tcase_add_test(tests, shares_weighed_by_samples_average_to_the_whole_batch);
     tcase_add_test(tests, a_model_without_its_data_says_why);
     tcase_add_test(tests, synthetic_gradients_are_seeded_long_tailed_and_change);
     tcase_add_test(tests, models_are_found_by_name_and_checked);

@@ -2,6 +2,7 @@
 #include "worker/models/classifier.h"
 
 #include <cblas.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
@@ -18,6 +19,8 @@ typedef struct {
     ts_split split;
     ts_network *network;
     uint8_t *labels; /* of the batch */
+    bool by_samples;  /* the servers weigh gradients */
+    uint32_t samples; /* of the last step */
 } ts_classifier;
 
 /* Then a step holds all there is: the batch is less than the config says, and an epoch is one step. */
@@ -36,6 +39,7 @@ void *ts_classifier_create(const terse_model_context *context, const ts_layer_sp
     if (status == TERSE_OK && !context->data_dir)
         status = ts_error_set(&error, TERSE_ECONFIG, "this model needs data: set training.data to fashion-mnist");
     if (status != TERSE_OK) goto out;
+    model->by_samples = context->by_samples != 0;
     openblas_set_num_threads((int)context->threads);
     status = ts_fashion_mnist_load(context->data_dir, &model->data, &error);
     if (status != TERSE_OK) goto out;
@@ -84,12 +88,19 @@ double ts_classifier_step(void *model, uint64_t step) {
         self->labels[i] = train->labels[share.samples[i]];
     }
     float *logits = ts_network_forward(self->network, NULL, share.count);
-    /* The mean over workers of these sums is then the mean over all samples of the step, uneven shares or not. */
-    const double scale = (double)self->split.workers / (double)share.total;
+    /* The mean over workers of sums scaled so is the mean over all samples of the step, uneven shares or not. Where the
+     * servers weigh by samples, each says its own mean, unless somebody has none, and so the others have one each: a
+     * gradient always weighs something. */
+    const double even = (double)self->split.workers / (double)share.total;
+    const bool own = self->by_samples && share.total >= self->split.workers;
+    const double scale = own ? 1.0 / (double)share.count : even;
+    self->samples = own ? (uint32_t)share.count : 1;
     double loss = ts_loss_softmax(logits, self->labels, share.count, TS_FASHION_CLASSES, (float)scale, logits);
     ts_network_backward(self->network, logits, share.count);
-    return loss * scale;
+    return loss * even;
 }
+
+uint32_t ts_classifier_samples(void *model) { return ((ts_classifier *)model)->samples; }
 
 void ts_classifier_evaluate(void *model, const float *const *params, uint32_t part, uint32_t parts, double *samples,
                             double *correct) {

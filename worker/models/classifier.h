@@ -17,6 +17,7 @@ void *ts_classifier_create(const terse_model_context *context, const ts_layer_sp
 size_t ts_classifier_tensors(void *model, const terse_model_tensor **tensors);
 uint64_t ts_classifier_steps_per_epoch(void *model);
 double ts_classifier_step(void *model, uint64_t step);
+uint32_t ts_classifier_samples(void *model);
 void ts_classifier_evaluate(void *model, const float *const *params, uint32_t part, uint32_t parts, double *samples,
                             double *correct);
 void ts_classifier_destroy(void *model);

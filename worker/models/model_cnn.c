@@ -24,4 +24,5 @@ const terse_model ts_model_cnn = {
     .step = ts_classifier_step,
     .evaluate = ts_classifier_evaluate,
     .destroy = ts_classifier_destroy,
+    .samples = ts_classifier_samples,
 };

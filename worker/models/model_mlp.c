@@ -22,4 +22,5 @@ const terse_model ts_model_mlp = {
     .step = ts_classifier_step,
     .evaluate = ts_classifier_evaluate,
     .destroy = ts_classifier_destroy,
+    .samples = ts_classifier_samples,
 };

@@ -14,10 +14,10 @@ terse_status ts_model_find(const char *name, const terse_model **model, ts_error
 void ts_model_print_list(FILE *to);
 
 /*
- * Loads a plug-in and checks its table: ABI, name, all functions but `evaluate` there.
+ * Loads a plug-in and checks its table: ABI, name, all functions but `evaluate` and `samples` there.
  * path: of the .so. model: [out] [borrow until unload]. handle: [out] [own], ts_model_unload.
  * error: [out] names the file and what is wanted.
- * Returns: TERSE_OK, EIO (cannot be loaded), EUNSUPPORTED (no symbol, another ABI, a function missing).
+ * Returns: TERSE_OK, EIO (cannot be loaded), EUNSUPPORTED (no symbol, another ABI, a function missing), ENOMEM.
  */
 terse_status ts_model_load(const char *path, const terse_model **model, void **handle, ts_error *error) TERSE_NODISCARD;
 void ts_model_unload(void *handle);

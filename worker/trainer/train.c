@@ -47,7 +47,8 @@ static terse_status make_model(ts_training *run) {
                                          .seed = config->training.seed,
                                          .data_dir = data ? config->training.data_dir : NULL,
                                          .shapes = config->training.shapes,
-                                         .threads = config->training.threads};
+                                         .threads = config->training.threads,
+                                         .by_samples = config->aggregation.mode == TS_AGGREGATE_SAMPLES};
     run->instance = run->model->create(&context, message, sizeof message);
     if (!run->instance) return say(run, TERSE_ECONFIG, message[0] ? message : "the model could not be created");
     run->tensor_count = run->model->tensors(run->instance, &run->tensors);
@@ -114,6 +115,8 @@ static terse_status one_step(ts_training *run, double *loss) {
         snprintf(what, sizeof what, "the model's tensor %.150s has no gradient after a step", run->tensors[t].name);
         return say(run, TERSE_EINVAL, what);
     }
+    if (run->options->config->aggregation.mode == TS_AGGREGATE_SAMPLES && run->model->samples)
+        TS_TRY(ts_training_check(run, terse_set_samples(run->client, run->model->samples(run->instance))));
     return ts_training_check(run, terse_step(run->client, run->gradients));
 }
 
