@@ -68,7 +68,7 @@ static size_t write_blocks(const ts_packet_slice *slice, ts_sweep *sweep, float 
         size_t left = slice->n - at, n = ts_block_elems(&format, left), first = slice->first + at;
         double sums[2];
         if (format.stage->sums) {
-            max_abs = ts_bits_float(kernels->sweep_sums(sweep, first, first + n, sums));
+            max_abs = ts_bits_float(kernels->sweep_sums(sweep, first, first + n, format.stage->sums, sums));
             format.block.sums = sums;
         } else if (!format.whole_tensor && (sweep->gradient || format.stage->scales > 0)) {
             max_abs = ts_bits_float(kernels->sweep(sweep, first, first + n));

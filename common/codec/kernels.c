@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/kernels.h"
 
+uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *s, size_t first, size_t end, unsigned wanted,
+                            double sums[2]) {
+    uint32_t bits = kernels->sweep(s, first, end);
+    const float *x = s->residual + first;
+    sums[0] = wanted & TS_SUM_SQUARES ? kernels->sum_squares(x, end - first) : 0;
+    sums[1] = wanted & TS_SUM_ABS ? kernels->sum_abs(x, end - first) : 0;
+    return bits;
+}
+
 const ts_kernels *ts_kernels_get(ts_simd level) {
 #if defined(__x86_64__)
     if (level >= TS_SIMD_AVX512) return &ts_kernels_avx512;

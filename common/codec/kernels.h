@@ -16,6 +16,7 @@
 
 #include "common/base/cpu.h"
 #include "common/codec/codec.h"
+#include "common/codec/stage.h"
 
 #define TS_SUM_LANES 16
 #define TS_ABS_MASK 0x7FFFFFFFu
@@ -83,8 +84,11 @@ typedef struct ts_kernels {
     /* Accumulates elements first ... end - 1 whose input is finite; overflow saturates. Returns bits of max |residual|.
      */
     uint32_t (*sweep)(ts_sweep *sweep, size_t first, size_t end);
-    /* The same, with the sums of what is then in the residual, lanes counted from `first`; all must be finite. */
-    uint32_t (*sweep_sums)(ts_sweep *sweep, size_t first, size_t end, double sums[2]);
+    /*
+     * The same, with the sums of what is then in the residual, lanes counted from `first`; all must be finite.
+     * wanted: TS_SUM_SQUARES | TS_SUM_ABS; sums[0] is of the squares, sums[1] of |x|, and 0 where it was not wanted.
+     */
+    uint32_t (*sweep_sums)(ts_sweep *sweep, size_t first, size_t end, unsigned wanted, double sums[2]);
     /*
      * The sweep and the writing of floats in one pass over memory: out gets end - first of them, the residual what they
      * do not say. beyond: [in, out] counts finite values above ts_float_most(). Not finite ones are 0 in `out`.
@@ -145,6 +149,11 @@ const ts_kernels *ts_kernels_get(ts_simd level);
  */
 uint32_t ts_sweep_scalar(ts_sweep *sweep, size_t first, size_t end);
 size_t ts_select_scalar(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
+void ts_sweep_floats_scalar(ts_sweep *sweep, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
+
+/* sweep_sums() where one pass of its own would gain nothing: that level's sweep, and its sums behind it. */
+uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, unsigned wanted,
+                            double sums[2]);
 
 extern const ts_kernels ts_kernels_scalar;
 #if defined(__x86_64__)

@@ -188,11 +188,16 @@ INLINE sum_registers no_sums(void) {
     return (sum_registers){{zero, zero, zero, zero}, {zero, zero, zero, zero}};
 }
 
-INLINE void sum_four(sum_registers *to, size_t j, __m128 x, bool squares, bool abs) {
-    const __m256d positive = _mm256_castsi256_pd(_mm256_set1_epi64x(INT64_MAX));
+/* x: magnitudes. */
+INLINE void sum_four(sum_registers *to, size_t j, __m128 x, unsigned wanted) {
     __m256d v = _mm256_cvtps_pd(x);
-    if (squares) to->square[j] = _mm256_add_pd(to->square[j], _mm256_mul_pd(v, v));
-    if (abs) to->size[j] = _mm256_add_pd(to->size[j], _mm256_and_pd(v, positive));
+    if (wanted & TS_SUM_SQUARES) to->square[j] = _mm256_add_pd(to->square[j], _mm256_mul_pd(v, v));
+    if (wanted & TS_SUM_ABS) to->size[j] = _mm256_add_pd(to->size[j], v);
+}
+
+INLINE void sum_eight(sum_registers *to, size_t j, __m256 x, unsigned wanted) {
+    sum_four(to, 2 * j % 4, _mm256_castps256_ps128(x), wanted);
+    sum_four(to, 2 * j % 4 + 1, _mm256_extractf128_ps(x, 1), wanted);
 }
 
 /* Takes in the tail, less than TS_SUM_LANES elements from lane 0 on, and adds the lanes. */
@@ -217,68 +222,76 @@ static void finish_sums(const sum_registers *from, const float *tail, size_t n, 
     sums[1] = lanes[1][0];
 }
 
-INLINE void sum_lanes(const float *x, size_t n, bool squares, bool abs, double sums[2]) {
+INLINE void sum_lanes(const float *x, size_t n, unsigned wanted, double sums[2]) {
     sum_registers lanes = no_sums();
     size_t i = 0;
     for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
-        for (size_t j = 0; j < 4; j++) sum_four(&lanes, j, _mm_loadu_ps(x + i + 4 * j), squares, abs);
+        for (size_t j = 0; j < 2; j++) {
+            sum_eight(&lanes, j, _mm256_castsi256_ps(abs_bits(_mm256_loadu_ps(x + i + 8 * j))), wanted);
+        }
     }
     finish_sums(&lanes, x + i, n - i, sums);
 }
 
 static double sum_squares(const float *x, size_t n) {
     double sums[2];
-    sum_lanes(x, n, true, false, sums);
+    sum_lanes(x, n, TS_SUM_SQUARES, sums);
     return sums[0];
 }
 
 static double sum_abs(const float *x, size_t n) {
     double sums[2];
-    sum_lanes(x, n, false, true, sums);
+    sum_lanes(x, n, TS_SUM_ABS, sums);
     return sums[1];
 }
 
 static void sums(const float *x, size_t n, double *squares, double *abs) {
     double both[2];
-    sum_lanes(x, n, true, true, both);
+    sum_lanes(x, n, TS_SUM_SQUARES | TS_SUM_ABS, both);
     *squares = both[0];
     *abs = both[1];
 }
 
 /* From one place on, in the order of the lanes; what goes to the reference is read again. */
-INLINE uint32_t sums_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind, double sums_of[2]) {
+INLINE uint32_t sums_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind, unsigned wanted, double sums_of[2]) {
     const ts_sweep view = *s;
-    const __m256i infinite = _mm256_set1_epi32((int)TS_INF_BITS - 1);
+    const __m256i finite = _mm256_set1_epi32((int)TS_INF_BITS - 1);
+    const __m256i flushed = _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1);
     sum_registers lanes = no_sums();
     __m256i top = _mm256_setzero_si256();
     size_t i = first;
     for (; i + GROUP <= end; i += GROUP) {
-        __m256i group = _mm256_setzero_si256();
+        __m256i a[4];
         swept x[4];
         ask_ahead(&view, i, kind);
         for (size_t j = 0; j < 4; j++) {
             x[j] = evaluate(&view, i + 8 * j, kind);
-            group = _mm256_max_epi32(group, abs_bits(x[j].r));
+            a[j] = abs_bits(x[j].r);
         }
-        if (__builtin_expect(any(_mm256_cmpgt_epi32(group, infinite)), 0)) break;
+        __m256i group = max4(a);
+        if (__builtin_expect(any(_mm256_cmpgt_epi32(group, finite)), 0)) break;
         top = _mm256_max_epi32(top, group);
         for (size_t j = 0; j < 4; j++) {
-            keep(&view, i + 8 * j, x[j], abs_bits(x[j].r), kind);
-            __m256 r = kind == SCAN ? x[j].r : flush(x[j].r);
-            sum_four(&lanes, 2 * j % 4, _mm256_castps256_ps128(r), true, true);
-            sum_four(&lanes, 2 * j % 4 + 1, _mm256_extractf128_ps(r, 1), true, true);
+            keep(&view, i + 8 * j, x[j], a[j], kind);
+            if (kind != SCAN) a[j] = _mm256_and_si256(a[j], _mm256_cmpgt_epi32(a[j], flushed));
+            sum_eight(&lanes, j, _mm256_castsi256_ps(a[j]), wanted);
         }
     }
     uint32_t most = ts_sweep_scalar(s, i, end), bits = max_lane(top);
     if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0;
     if (end - i < TS_SUM_LANES) finish_sums(&lanes, s->residual + i, end - i, sums_of);
-    else sum_lanes(s->residual + first, end - first, true, true, sums_of);
+    else sum_lanes(s->residual + first, end - first, wanted, sums_of);
+    if (!(wanted & TS_SUM_SQUARES)) sums_of[0] = 0;
+    if (!(wanted & TS_SUM_ABS)) sums_of[1] = 0;
     return bits > most ? bits : most;
 }
 
-static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
-    if (!s->gradient) return sums_body(s, first, end, SCAN, sums_of);
-    return is_plain(s) ? sums_body(s, first, end, PLAIN, sums_of) : sums_body(s, first, end, GENERAL, sums_of);
+uint32_t ts_sweep_sums_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
+    if (!s->gradient) return sums_body(s, first, end, SCAN, wanted, sums_of);
+    if (!is_plain(s)) return sums_body(s, first, end, GENERAL, wanted, sums_of);
+    if (wanted == TS_SUM_SQUARES) return sums_body(s, first, end, PLAIN, TS_SUM_SQUARES, sums_of);
+    if (wanted == TS_SUM_ABS) return sums_body(s, first, end, PLAIN, TS_SUM_ABS, sums_of);
+    return sums_body(s, first, end, PLAIN, TS_SUM_SQUARES | TS_SUM_ABS, sums_of);
 }
 
 /* Four places at once: memory serves them faster than one. Counting is left to the reference, in the rare case. */
@@ -346,7 +359,7 @@ const ts_kernels ts_kernels_avx2 = {
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,
-    .sweep_sums = sweep_sums,
+    .sweep_sums = ts_sweep_sums_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
     .select = sweep_select,
     .select_pair = select_pair,

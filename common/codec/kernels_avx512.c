@@ -167,12 +167,6 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
 static double sum_squares(const float *x, size_t n) { return ts_kernels_avx2.sum_squares(x, n); }
 static double sum_abs(const float *x, size_t n) { return ts_kernels_avx2.sum_abs(x, n); }
 static void sums(const float *x, size_t n, double *squares, double *abs) { ts_kernels_avx2.sums(x, n, squares, abs); }
-static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
-    uint32_t bits = sweep(s, first, end);
-    sums(s->residual + first, end - first, &sums_of[0], &sums_of[1]);
-    return bits;
-}
-
 static size_t nonfinite(const float *x, size_t n, size_t *first) { return ts_kernels_avx2.nonfinite(x, n, first); }
 static uint32_t max_abs(const float *x, size_t n) { return ts_kernels_avx2.max_abs(x, n); }
 static void min_max(const float *x, size_t n, float *low, float *high) { ts_kernels_avx2.min_max(x, n, low, high); }
@@ -190,7 +184,7 @@ const ts_kernels ts_kernels_avx512 = {
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,
-    .sweep_sums = sweep_sums,
+    .sweep_sums = ts_sweep_sums_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
     .select = sweep_select,
     .select_pair = select_pair,

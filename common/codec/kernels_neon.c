@@ -136,10 +136,6 @@ static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
     return is_plain(s) ? sweep_body(s, first, end, PLAIN) : sweep_body(s, first, end, GENERAL);
 }
 
-static void sweep_floats(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
-    ts_kernels_scalar.sweep_floats(s, first, end, kind, out, beyond);
-}
-
 static size_t sweep_select(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
     if (!s->gradient) return select_body(s, first, end, c, SCAN);
     return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
@@ -219,13 +215,11 @@ static uint32_t max_abs(const float *x, size_t n) {
     return tail > most ? tail : most;
 }
 
-/* Counting is left to the reference, in the rare case. */
-static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
-    uint32_t bits = sweep(s, first, end);
-    sums(s->residual + first, end - first, &sums_of[0], &sums_of[1]);
-    return bits;
+static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
+    return ts_sweep_then_sums(&ts_kernels_neon, s, first, end, wanted, sums_of);
 }
 
+/* Counting is left to the reference, in the rare case. */
 static size_t nonfinite(const float *x, size_t n, size_t *first) {
     if (max_abs(x, n) < TS_INF_BITS) return 0;
     return ts_kernels_scalar.nonfinite(x, n, first);
@@ -269,7 +263,7 @@ const ts_kernels ts_kernels_neon = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = sweep_sums,
-    .sweep_floats = sweep_floats,
+    .sweep_floats = ts_sweep_floats_scalar,
     .select = sweep_select,
     .select_pair = select_pair,
 };

@@ -156,13 +156,11 @@ static void min_max(const float *x, size_t n, float *low, float *high) {
     *high = most;
 }
 
-static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, double sums_of[2]) {
-    uint32_t bits = ts_sweep_scalar(s, first, end);
-    sums(s->residual + first, end - first, &sums_of[0], &sums_of[1]);
-    return bits;
+static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
+    return ts_sweep_then_sums(&ts_kernels_scalar, s, first, end, wanted, sums_of);
 }
 
-static void sweep_floats(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
+void ts_sweep_floats_scalar(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
     float *x = s->residual + first, most = ts_float_most(kind);
     size_t n = end - first;
     (void)ts_sweep_scalar(s, first, end);
@@ -190,7 +188,7 @@ const ts_kernels ts_kernels_scalar = {
     .min_max = min_max,
     .sweep = ts_sweep_scalar,
     .sweep_sums = sweep_sums,
-    .sweep_floats = sweep_floats,
+    .sweep_floats = ts_sweep_floats_scalar,
     .select = select_reference,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(scalar),

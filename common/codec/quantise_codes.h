@@ -16,7 +16,7 @@ static inline size_t ts_codes_bytes(unsigned bits, size_t n) { return n / 8 * bi
 /* A step size that can be divided by, or 0. */
 static inline float ts_usable_scale(float scale) { return scale >= FLT_MIN ? scale : 0.0f; }
 
-/* Sums of x^2 and of |x| over the block, in lanes as kernels.h defines them. */
+/* Sums of x^2 and of |x| over the block, those the stage wants, in lanes as kernels.h defines them. */
 static inline void ts_block_sums(const ts_quantise_block *block, const float *x, size_t n, double sums[2]) {
     if (block->sums) {
         sums[0] = block->sums[0];

@@ -87,6 +87,10 @@ typedef struct ts_select_stage {
 #define TS_BLOCK_SCALES 2
 #define TS_BLOCK_ELEMS 16384u
 
+/* Sums over a block that a quantiser may want. */
+#define TS_SUM_SQUARES 1u
+#define TS_SUM_ABS 2u
+
 /* What a quantiser is told of a block besides its values. */
 typedef struct {
     const struct ts_kernels *kernels;
@@ -94,7 +98,8 @@ typedef struct {
     uint64_t key;          /* of the stream of random numbers: seed, step, tensor, worker, direction */
     bool unbiased;         /* nothing is kept for later steps, so expectation counts; at the encoder */
     float max_abs;         /* largest |x| of the block, or of the tensor when that has one scale; at the encoder */
-    const double *sums;    /* [borrow] 2: of x^2 and of |x| over the block, or NULL: not known yet; at the encoder */
+    const double *sums;    /* [borrow] 2: of x^2 and of |x| over the block, those the stage wants, or NULL: not known
+                              yet; at the encoder */
     const uint32_t *index; /* [borrow] numbers of the elements, NULL when they are 0, 1, 2 ... */
     size_t first;          /* what is added to them to make keys of randomness */
 } ts_quantise_block;
@@ -107,7 +112,7 @@ typedef struct {
 typedef struct ts_quantise_stage {
     ts_stage_info info;
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
-    bool sums;         /* scale() looks at block->sums, which the sweep can bring along */
+    unsigned sums;     /* TS_SUM_SQUARES | TS_SUM_ABS: what scale() wants of block->sums, brought along by the sweep */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
     float most;        /* the largest magnitude it can say; what is beyond stays in the residual. 0: all of them */

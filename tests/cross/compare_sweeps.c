@@ -116,14 +116,16 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
         cross_expect(c, same, "sweep_floats", n, kind * 1000 + how * 10 + floats);
     }
     if (kind >= CROSS_FINITE) return; /* sums are asked for what is finite */
-    prepare(c, kind, n);
-    double sums[2][2] = {{-1, -1}, {-2, -2}};
-    want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
-    top[0] = c->reference->sweep_sums(&want, first, n, sums[0]);
-    top[1] = c->kernels->sweep_sums(&got, first, n, sums[1]);
-    same = top[0] == top[1] && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) &&
-           same_double(sums[0][0], sums[1][0]) && same_double(sums[0][1], sums[1][1]);
-    cross_expect(c, same, "sweep_sums", n, kind * 100 + how);
+    for (unsigned wanted = TS_SUM_SQUARES; wanted <= (TS_SUM_SQUARES | TS_SUM_ABS); wanted++) {
+        prepare(c, kind, n);
+        double sums[2][2] = {{-1, -1}, {-2, -2}};
+        want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+        top[0] = c->reference->sweep_sums(&want, first, n, wanted, sums[0]);
+        top[1] = c->kernels->sweep_sums(&got, first, n, wanted, sums[1]);
+        same = top[0] == top[1] && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) &&
+               same_double(sums[0][0], sums[1][0]) && same_double(sums[0][1], sums[1][1]);
+        cross_expect(c, same, "sweep_sums", n, kind * 1000 + how * 10 + wanted);
+    }
 }
 
 /* Runs a selection to its end, emptying the candidates each time they are full. Returns how many there were. */

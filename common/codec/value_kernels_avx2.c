@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codes to values, 32 at a time, and the search for codes that nobody writes; tails go to the reference. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "common/codec/kernels.h"
+#include "common/codec/quantise_kernels.h"
+#include "common/codec/sweep_avx2.h"
+
+#define LANES 8
+
+INLINE __m256 load(const float *x) { return _mm256_loadu_ps(x); }
+INLINE void store(float *x, __m256 v) { _mm256_storeu_ps(x, v); }
+INLINE __m256 set(float x) { return _mm256_set1_ps(x); }
+INLINE __m256 float_of(__m256i x) { return _mm256_castsi256_ps(x); }
+
+INLINE __m256i load_bytes(const uint8_t *in) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)in));
+}
+
+void ts_bf16_decode_avx2(const uint8_t *in, size_t n, float *x) {
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i)));
+        store(x + i, float_of(_mm256_slli_epi32(wide, 16)));
+    }
+    ts_bf16_decode_scalar(in + 2 * i, n - i, x + i);
+}
+
+INLINE void put(float *x, __m256 value, bool add) { store(x, add ? _mm256_add_ps(load(x), value) : value); }
+
+/* Eight bytes from `at` on, each in a lane; signed. */
+INLINE __m256 signed_lanes(const uint8_t *in) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)in)));
+}
+
+/* A group's values, by one of these; `bits` of a sign: 32 of them. */
+INLINE void int8_group(float scale, const uint8_t *in, float *x, bool add) {
+    if (add) ask(x);
+    for (size_t j = 0; j < GROUP; j += LANES) put(x + j, _mm256_mul_ps(signed_lanes(in + j), set(scale)), add);
+}
+
+INLINE void linear_group(float low, float step, const uint8_t *in, float *x, bool add) {
+    if (add) ask(x);
+    for (size_t j = 0; j < GROUP; j += LANES) {
+        put(x + j, _mm256_add_ps(set(low), _mm256_mul_ps(_mm256_cvtepi32_ps(load_bytes(in + j)), set(step))), add);
+    }
+}
+
+/* 32 bits as the signs of four times eight lanes. */
+INLINE __m256 signs_of(const uint8_t *bits, size_t j) {
+    const __m256i up = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    int32_t all;
+    memcpy(&all, bits, sizeof all);
+    __m256i shift = _mm256_sub_epi32(up, _mm256_set1_epi32((int)j));
+    return _mm256_and_ps(float_of(_mm256_sllv_epi32(_mm256_set1_epi32(all), shift)), set(-0.0f));
+}
+
+INLINE void sign_group(float scale, const uint8_t *bits, float *x, bool add) {
+    if (add) ask(x);
+    for (size_t j = 0; j < GROUP; j += LANES) put(x + j, _mm256_xor_ps(set(scale), signs_of(bits, j)), add);
+}
+
+INLINE void natural_group(const uint8_t *exponents, const uint8_t *signs, float *x, bool add) {
+    if (add) ask(x);
+    for (size_t j = 0; j < GROUP; j += LANES) {
+        __m256i e = _mm256_slli_epi32(load_bytes(exponents + j), 23);
+        put(x + j, _mm256_or_ps(float_of(e), signs_of(signs, j)), add);
+    }
+}
+
+/* Where the second of two places begins: memory serves two at once faster than one. */
+INLINE size_t half_of(size_t n) { return n / 2 / GROUP * GROUP; }
+
+INLINE void int8_values(float scale, const uint8_t *in, size_t n, float *x, bool add) {
+    size_t half = half_of(n);
+    for (size_t i = 0; i < half; i += GROUP) {
+        int8_group(scale, in + i, x + i, add);
+        int8_group(scale, in + half + i, x + half + i, add);
+    }
+}
+
+void ts_int8_decode_avx2(float scale, const uint8_t *in, size_t n, float *x) {
+    int8_values(scale, in, n, x, false);
+    ts_int8_decode_scalar(scale, in + 2 * half_of(n), n - 2 * half_of(n), x + 2 * half_of(n));
+}
+
+void ts_int8_add_avx2(float scale, const uint8_t *in, size_t n, float *sum) {
+    int8_values(scale, in, n, sum, true);
+    ts_int8_add_scalar(scale, in + 2 * half_of(n), n - 2 * half_of(n), sum + 2 * half_of(n));
+}
+
+/* Of fewer than eight bits: the sign is extended in the bytes. */
+INLINE size_t int_values(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add) {
+    const __m256i mask = _mm256_set1_epi8((char)((1u << bits) - 1)), top = _mm256_set1_epi8((char)(1u << (bits - 1)));
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        uint8_t extended[GROUP];
+        __m256i q = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(codes + i)), mask);
+        q = _mm256_sub_epi8(_mm256_xor_si256(q, top), top);
+        _mm256_storeu_si256((__m256i *)(void *)extended, q);
+        int8_group(scale, extended, x + i, add);
+    }
+    return i;
+}
+
+void ts_int_values_avx2(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = add ? int_values(scale, bits, codes, n, x, true) : int_values(scale, bits, codes, n, x, false);
+    ts_int_values_scalar(scale, bits, codes + i, n - i, x + i, add);
+}
+
+INLINE size_t linear_values(float low, float step, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) linear_group(low, step, codes + i, x + i, add);
+    return i;
+}
+
+void ts_linear_values_avx2(float low, float step, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = add ? linear_values(low, step, codes, n, x, true) : linear_values(low, step, codes, n, x, false);
+    ts_linear_values_scalar(low, step, codes + i, n - i, x + i, add);
+}
+
+INLINE size_t sign_values(float scale, const uint8_t *bits, size_t n, float *x, bool add) {
+    size_t half = half_of(n);
+    for (size_t i = 0; i < half; i += GROUP) {
+        sign_group(scale, bits + i / 8, x + i, add);
+        sign_group(scale, bits + (half + i) / 8, x + half + i, add);
+    }
+    return 2 * half;
+}
+
+void ts_sign_values_avx2(float scale, const uint8_t *bits, size_t n, float *x, bool add) {
+    size_t i = add ? sign_values(scale, bits, n, x, true) : sign_values(scale, bits, n, x, false);
+    ts_sign_values_scalar(scale, bits + i / 8, n - i, x + i, add);
+}
+
+INLINE size_t natural_values(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
+    size_t half = half_of(n);
+    for (size_t i = 0; i < half; i += GROUP) {
+        natural_group(exponents + i, signs + i / 8, x + i, add);
+        natural_group(exponents + half + i, signs + (half + i) / 8, x + half + i, add);
+    }
+    return 2 * half;
+}
+
+void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
+    size_t i = add ? natural_values(exponents, signs, n, x, true) : natural_values(exponents, signs, n, x, false);
+    ts_natural_values_scalar(exponents + i, signs + i / 8, n - i, x + i, add);
+}
+
+/* Two, four, eight or sixteen bits repeated all over. */
+INLINE __m256i repeated(unsigned bits, unsigned field) {
+    for (; bits < 16; bits *= 2) field |= field << bits;
+    return _mm256_set1_epi16((short)field);
+}
+
+/*
+ * The test for a zero among fields: subtracting one borrows into a field's highest bit only when the field is zero, or
+ * when a lower one was, which is found all the same.
+ */
+bool ts_fields_lack_avx2(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes) {
+    const __m256i masks = repeated(bits, mask & ((1u << bits) - 1)), codes = repeated(bits, code);
+    const __m256i ones = repeated(bits, 1), highs = repeated(bits, 1u << (bits - 1));
+    __m256i seen = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 32 <= bytes; i += 32) {
+        __m256i fields = _mm256_loadu_si256((const __m256i *)(const void *)(in + i));
+        __m256i zero = _mm256_xor_si256(_mm256_and_si256(fields, masks), codes);
+        seen = _mm256_or_si256(seen, _mm256_andnot_si256(zero, _mm256_sub_epi64(zero, ones)));
+    }
+    return _mm256_testz_si256(seen, highs) && ts_fields_lack_scalar(bits, mask, code, in + i, bytes - i);
+}
