@@ -87,7 +87,7 @@ terse_status ts_dense_write(const ts_packet_slice *slice, ts_sweep *sweep, size_
     const ts_quantise_stage *stage = slice->format.stage;
     size_t written = 0, taken = slice->n, bad = sweep->bad_count, end = slice->first + slice->n;
     if (stage->take_in) {
-        stage->take_in(slice->format.block.kernels, sweep, slice->first, end, out, &report->beyond);
+        stage->take_in(&slice->format.block, sweep, slice->first, end, out, &report->beyond);
         written = ts_blocks_bytes(&slice->format, slice->n);
     } else {
         taken = write_blocks(slice, sweep, tensor_max, out, &written);

@@ -10,6 +10,19 @@ uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *s, size_t first
     return bits;
 }
 
+void ts_sweep_then_natural(const ts_kernels *kernels, ts_sweep *s, size_t first, size_t end, const ts_stochastic *how,
+                           size_t block, uint8_t *out) {
+    ts_stochastic from = *how;
+    for (size_t at = first; at < end;) {
+        size_t n = end - at < block ? end - at : block;
+        (void)kernels->sweep(s, at, at + n);
+        kernels->natural_codes(&from, s->residual + at, n, out, out + n);
+        out += n + (n + 7) / 8;
+        from.first += n;
+        at += n;
+    }
+}
+
 const ts_kernels *ts_kernels_get(ts_simd level) {
 #if defined(__x86_64__)
     if (level >= TS_SIMD_AVX512) return &ts_kernels_avx512;

@@ -95,6 +95,11 @@ typedef struct ts_kernels {
      */
     void (*sweep_floats)(ts_sweep *sweep, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
     /*
+     * The sweep and natural_codes() in one pass, in blocks of `block` elements, a multiple of 8: each block's exponents
+     * and then its signs in `out`. how: without an index; its `first` is the number of element `first`.
+     */
+    void (*sweep_natural)(ts_sweep *sweep, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out);
+    /*
      * Accumulates (when there is a gradient) and appends candidates, from `first` on until `end` or until less than
      * TS_SELECT_GROUP room is left. Elements that are not finite are counted and treated by the policy.
      * Returns the first element that was not taken in.
@@ -151,6 +156,9 @@ uint32_t ts_sweep_scalar(ts_sweep *sweep, size_t first, size_t end);
 size_t ts_select_scalar(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
 void ts_sweep_floats_scalar(ts_sweep *sweep, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
 
+/* The same one after the other: for levels where one pass of its own would gain nothing, and for the rest of others. */
+void ts_sweep_then_natural(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end,
+                           const ts_stochastic *how, size_t block, uint8_t *out);
 /* sweep_sums() where one pass of its own would gain nothing: that level's sweep, and its sums behind it. */
 uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, unsigned wanted,
                             double sums[2]);

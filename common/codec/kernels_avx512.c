@@ -186,6 +186,7 @@ const ts_kernels ts_kernels_avx512 = {
     .sweep = sweep,
     .sweep_sums = ts_sweep_sums_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
+    .sweep_natural = ts_sweep_natural_avx2,
     .select = sweep_select,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),

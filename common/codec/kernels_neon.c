@@ -215,6 +215,10 @@ static uint32_t max_abs(const float *x, size_t n) {
     return tail > most ? tail : most;
 }
 
+static void sweep_natural(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out) {
+    ts_sweep_then_natural(&ts_kernels_neon, s, first, end, how, block, out);
+}
+
 static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
     return ts_sweep_then_sums(&ts_kernels_neon, s, first, end, wanted, sums_of);
 }
@@ -264,6 +268,7 @@ const ts_kernels ts_kernels_neon = {
     .sweep = sweep,
     .sweep_sums = sweep_sums,
     .sweep_floats = ts_sweep_floats_scalar,
+    .sweep_natural = sweep_natural,
     .select = sweep_select,
     .select_pair = select_pair,
 };

@@ -156,6 +156,10 @@ static void min_max(const float *x, size_t n, float *low, float *high) {
     *high = most;
 }
 
+static void sweep_natural(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out) {
+    ts_sweep_then_natural(&ts_kernels_scalar, s, first, end, how, block, out);
+}
+
 static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
     return ts_sweep_then_sums(&ts_kernels_scalar, s, first, end, wanted, sums_of);
 }
@@ -189,6 +193,7 @@ const ts_kernels ts_kernels_scalar = {
     .sweep = ts_sweep_scalar,
     .sweep_sums = sweep_sums,
     .sweep_floats = ts_sweep_floats_scalar,
+    .sweep_natural = sweep_natural,
     .select = select_reference,
     .select_pair = select_pair,
     TS_QUANTISE_KERNEL_ENTRIES(scalar),

@@ -47,9 +47,9 @@ static void fp32_add(const ts_quantise_block *block, const float *scales, const 
     }
 }
 
-static void fp32_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+static void fp32_take_in(const ts_quantise_block *block, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
                          size_t *beyond) {
-    kernels->sweep_floats(sweep, first, end, TS_FLOAT32, out, beyond);
+    block->kernels->sweep_floats(sweep, first, end, TS_FLOAT32, out, beyond);
 }
 
 const ts_quantise_stage ts_quantise_fp32 = {
@@ -93,9 +93,9 @@ static void fp16_add(const ts_quantise_block *block, const float *scales, const 
     block->kernels->fp16_add(in, n, sum);
 }
 
-static void fp16_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+static void fp16_take_in(const ts_quantise_block *block, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
                          size_t *beyond) {
-    kernels->sweep_floats(sweep, first, end, TS_FLOAT16, out, beyond);
+    block->kernels->sweep_floats(sweep, first, end, TS_FLOAT16, out, beyond);
 }
 
 const ts_quantise_stage ts_quantise_fp16 = {
@@ -139,9 +139,9 @@ static void bf16_add(const ts_quantise_block *block, const float *scales, const 
     }
 }
 
-static void bf16_take_in(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+static void bf16_take_in(const ts_quantise_block *block, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
                          size_t *beyond) {
-    kernels->sweep_floats(sweep, first, end, TS_BFLOAT16, out, beyond);
+    block->kernels->sweep_floats(sweep, first, end, TS_BFLOAT16, out, beyond);
 }
 
 const ts_quantise_stage ts_quantise_bf16 = {

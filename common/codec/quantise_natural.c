@@ -20,6 +20,13 @@ static void natural_encode(const ts_quantise_block *block, const float *scales, 
     block->kernels->natural_codes(&how, x, n, out, out + n);
 }
 
+static void natural_take_in(const ts_quantise_block *block, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+                            size_t *beyond) {
+    const ts_stochastic how = {.key = block->key, .first = block->first};
+    (void)beyond; /* nothing is */
+    block->kernels->sweep_natural(sweep, first, end, &how, NATURAL_BLOCK, out);
+}
+
 static bool natural_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     (void)scales;
     return block->kernels->fields_lack(8, 0xFF, NO_EXPONENT, in, n) &&
@@ -45,6 +52,7 @@ const ts_quantise_stage ts_quantise_natural = {
     .block_elems = NATURAL_BLOCK,
     .bytes = natural_bytes,
     .encode = natural_encode,
+    .take_in = natural_take_in,
     .valid = natural_valid,
     .decode = natural_decode,
     .add = natural_add,

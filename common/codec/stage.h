@@ -123,8 +123,9 @@ typedef struct ts_quantise_stage {
     void (*scale)(const ts_quantise_block *block, const float *x, size_t n, float *scales);
     /* Writes bytes() bytes; x: in the values, out what the receiver does not get: x - decoded. */
     void (*encode)(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out);
-    /* Sweep and encode() of elements first ... end - 1 in one pass; see ts_kernels.sweep_floats. NULL: there is none. */
-    void (*take_in)(const struct ts_kernels *kernels, struct ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
+    /* Sweep and encode() of elements first ... end - 1 in one pass, all blocks; block->first is the number of the first.
+       See ts_kernels.sweep_floats. NULL: there is none. */
+    void (*take_in)(const ts_quantise_block *block, struct ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
                     size_t *beyond);
     /* Whether encode() can have written these bytes under these scales. */
     bool (*valid)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n);

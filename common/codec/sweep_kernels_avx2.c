@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Floats without a scale are written in the very pass that takes the gradient in. */
+/* What needs no scale is written in the very pass that takes the gradient in. */
 #include <string.h>
 
+#include "common/codec/codes_avx2.h"
 #include "common/codec/quantise_kernels.h"
-#include "common/codec/sweep_avx2.h"
 
 /* Writes 32 values and leaves in the residual what they do not say. */
 INLINE void write_group(float *residual, const __m256 *r, ts_float_kind kind, uint8_t *out) {
@@ -65,4 +65,59 @@ void ts_sweep_floats_avx2(ts_sweep *s, size_t first, size_t end, ts_float_kind k
     if (kind == TS_FLOAT32) by_input(s, first, end, TS_FLOAT32, out, beyond);
     else if (kind == TS_FLOAT16) by_input(s, first, end, TS_FLOAT16, out, beyond);
     else by_input(s, first, end, TS_BFLOAT16, out, beyond);
+}
+
+/* Where a block's codes go. */
+typedef struct { uint8_t *exponents, *signs; } natural_out;
+
+/* One group; `i` counts from the first element. */
+INLINE void natural_sweep_group(ts_sweep *s, const ts_sweep *view, size_t first, size_t i, const ts_stochastic *how,
+                                natural_out out, sweep_kind what) {
+    const __m256i finite = _mm256_set1_epi32((int)TS_INF_BITS - 1);
+    __m256 r[4];
+    __m256i group = _mm256_setzero_si256();
+    swept x[4];
+    float *residual = view->residual + first + i;
+    ask_ahead(view, first + i, what);
+    for (size_t j = 0; j < 4; j++) {
+        x[j] = evaluate(view, first + i + LANES * j, what);
+        group = _mm256_max_epi32(group, abs_bits(x[j].r));
+        r[j] = what == SCAN ? x[j].r : flush(x[j].r);
+    }
+    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, finite)), 0)) {
+        ts_stochastic from = *how;
+        from.first += i;
+        (void)ts_sweep_scalar(s, first + i, first + i + GROUP);
+        ts_natural_codes_scalar(&from, residual, GROUP, out.exponents, out.signs);
+        return;
+    }
+    for (size_t j = 0; j < 4 && what == GENERAL && view->velocity; j++) {
+        _mm256_storeu_ps(view->velocity + first + i + LANES * j, x[j].u);
+    }
+    natural_group(how, i, false, r, residual, out.exponents, out.signs);
+}
+
+/* Two blocks at a time, from the two halves of all whole blocks. */
+INLINE void natural_body(ts_sweep *s, size_t first, size_t end, const ts_stochastic *given, size_t block, uint8_t *out,
+                         sweep_kind what) {
+    const ts_sweep view = *s;
+    const ts_stochastic how = *given;
+    size_t bytes = block + block / 8, half = block % GROUP == 0 ? (end - first) / block / 2 : 0;
+    for (size_t b = 0; b < half; b++) {
+        uint8_t *to[2] = {out + b * bytes, out + (half + b) * bytes};
+        for (size_t i = 0; i < block; i += GROUP) {
+            natural_out near = {to[0] + i, to[0] + block + i / 8}, far = {to[1] + i, to[1] + block + i / 8};
+            natural_sweep_group(s, &view, first, b * block + i, &how, near, what);
+            natural_sweep_group(s, &view, first, (half + b) * block + i, &how, far, what);
+        }
+    }
+    ts_stochastic rest = how;
+    rest.first += 2 * half * block;
+    ts_sweep_then_natural(&ts_kernels_avx2, s, first + 2 * half * block, end, &rest, block, out + 2 * half * bytes);
+}
+
+void ts_sweep_natural_avx2(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out) {
+    if (!s->gradient) natural_body(s, first, end, how, block, out, SCAN);
+    else if (is_plain(s)) natural_body(s, first, end, how, block, out, PLAIN);
+    else natural_body(s, first, end, how, block, out, GENERAL);
 }

@@ -115,6 +115,17 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
                cross_same(out[0], out[1], (n - first) * ts_float_bytes(floats));
         cross_expect(c, same, "sweep_floats", n, kind * 1000 + how * 10 + floats);
     }
+    static const size_t blocks[] = {32, 64, 40};
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+        static uint8_t out[2][2 * CROSS_ROOM];
+        const ts_stochastic chance = {.key = (uint64_t)cross_random(c) << 32 | cross_random(c), .first = cross_random(c)};
+        prepare(c, kind, n);
+        want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+        c->reference->sweep_natural(&want, first, n, &chance, blocks[b], out[0]);
+        c->kernels->sweep_natural(&got, first, n, &chance, blocks[b], out[1]);
+        same = same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) && cross_same(out[0], out[1], sizeof out[0]);
+        cross_expect(c, same, "sweep_natural", n, kind * 1000 + how * 10 + b);
+    }
     if (kind >= CROSS_FINITE) return; /* sums are asked for what is finite */
     for (unsigned wanted = TS_SUM_SQUARES; wanted <= (TS_SUM_SQUARES | TS_SUM_ABS); wanted++) {
         prepare(c, kind, n);
