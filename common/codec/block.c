@@ -16,6 +16,10 @@ size_t ts_block_elems(const ts_block_format *format, size_t left) {
     return format->whole_tensor || left < most ? left : most;
 }
 
+size_t ts_block_span(const ts_block_format *format, size_t left) {
+    return format->stage->scales == 0 && !format->stage->block_elems ? left : ts_block_elems(format, left);
+}
+
 static bool alone(const ts_block_format *format, size_t n) {
     return format->sparse && n == 1 && format->stage->scales > 0;
 }

@@ -40,6 +40,8 @@ size_t ts_blocks_bytes(const ts_block_format *format, size_t n);
 
 /* Writes one block; x: in the values, out the remainders. max_abs: see ts_quantise_block. Returns the bytes. */
 size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out);
+/* Values that may be read as one block where `left` are still to come: without scales there is nothing between blocks. */
+size_t ts_block_span(const ts_block_format *format, size_t left);
 /* Whether an encoder can have written this block of ts_block_bytes(n) bytes. */
 bool ts_block_valid(const ts_block_format *format, const uint8_t *in, size_t n);
 /* Whether an invalid block is so because a float or a scale in it is NaN or infinite. */

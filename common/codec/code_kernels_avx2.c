@@ -144,20 +144,35 @@ INLINE __m256 log_of_one_plus(__m256 x) {
     return _mm256_add_ps(y, _mm256_mul_ps(exponent, set(0.693359375f)));
 }
 
-void ts_log_codes_avx2(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes) {
-    size_t i = 0;
-    for (; i + GROUP <= n; i += GROUP) {
+#define LOG_RUN 256 /* elements whose levels are worked out before they are looked up: then neither waits for the other */
+
+INLINE void log_run(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes) {
+    int32_t levels[LOG_RUN];
+    for (size_t i = 0; i < n; i += GROUP) {
         __m256i q[4];
         ask_group(x + i);
         for (size_t j = 0; j < 4; j++) {
-            float *at = x + i + LANES * j;
-            __m256 v = load(at), y = _mm256_mul_ps(log_of_one_plus(magnitude(v)), set(inverse));
+            __m256 v = load(x + i + LANES * j), y = _mm256_mul_ps(log_of_one_plus(magnitude(v)), set(inverse));
             __m256i level = _mm256_cvtps_epi32(_mm256_min_ps(y, set(most)));
             q[j] = _mm256_sign_epi32(level, bits_of(v));
-            __m256 back = _mm256_i32gather_ps(values, level, 4);
-            store(at, _mm256_sub_ps(v, _mm256_xor_ps(back, _mm256_and_ps(v, set(-0.0f)))));
+            _mm256_storeu_si256((__m256i *)(void *)(levels + i + LANES * j), level);
         }
         store_bytes(codes + i, q, true);
+    }
+    for (size_t i = 0; i < n; i += LANES) {
+        const int32_t *l = levels + i;
+        __m256 v = load(x + i), back = _mm256_setr_ps(values[l[0]], values[l[1]], values[l[2]], values[l[3]],
+                                                      values[l[4]], values[l[5]], values[l[6]], values[l[7]]);
+        store(x + i, _mm256_sub_ps(v, _mm256_xor_ps(back, _mm256_and_ps(v, set(-0.0f)))));
+    }
+}
+
+void ts_log_codes_avx2(float inverse, float most, const float *values, float *x, size_t n, uint8_t *codes) {
+    size_t i = 0;
+    for (; i + GROUP <= n;) {
+        size_t left = (n - i) / GROUP * GROUP, run = left < LOG_RUN ? left : LOG_RUN;
+        log_run(inverse, most, values, x + i, run, codes + i);
+        i += run;
     }
     ts_log_codes_scalar(inverse, most, values, x + i, n - i, codes + i);
 }

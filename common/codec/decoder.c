@@ -21,7 +21,7 @@ static bool values_valid(const opened *o) {
     ts_block_format format = o->slice.format;
     size_t at = 0;
     for (size_t done = 0; done < o->k;) {
-        size_t n = ts_block_elems(&format, o->k - done);
+        size_t n = ts_block_span(&format, o->k - done);
         if (!ts_block_valid(&format, o->values + at, n)) return false;
         at += ts_block_bytes(&format, n);
         done += n;
@@ -84,7 +84,7 @@ static void decode_values(const opened *o, float *x) {
     ts_block_format format = o->slice.format;
     size_t at = 0;
     for (size_t done = 0; done < o->k;) {
-        size_t n = ts_block_elems(&format, o->k - done);
+        size_t n = ts_block_span(&format, o->k - done);
         ts_block_decode(&format, o->values + at, n, x + done);
         at += ts_block_bytes(&format, n);
         done += n;
@@ -157,7 +157,7 @@ terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_de
     ts_block_format format = o.slice.format;
     size_t at = 0;
     for (size_t done = 0; done < o.k;) {
-        size_t n = ts_block_elems(&format, o.k - done);
+        size_t n = ts_block_span(&format, o.k - done);
         ts_block_add(&format, o.values + at, n, accumulator + done);
         at += ts_block_bytes(&format, n);
         done += n;

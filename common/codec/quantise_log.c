@@ -15,16 +15,26 @@ static unsigned levels_of(const ts_stage_args *args) { return (1u << (bits_of(ar
 
 static size_t log_bytes(const ts_stage_args *args, size_t n) { return ts_codes_bytes(bits_of(args), n); }
 
+#define TOGETHER 4 /* independent chains of arithmetic: one alone would wait for each of its results */
+
 /* e^y - 1 for 0 <= y < 90: y = k·log 2 + r, the series of e^r - 1, and k put into the exponent. */
-static double exp_minus_one(double y) {
+static void exp_minus_one(const double y[TOGETHER], double out[TOGETHER]) {
     static const double factor[] = {
         1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
         1.0 / 5040,        1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0};
-    int k = (int)(y * 1.4426950408889634 + 0.5);
-    double r = (y - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10, sum = 0;
-    for (size_t i = 0; i < sizeof factor / sizeof factor[0]; i++) sum = (sum + factor[i]) * r;
-    union { uint64_t bits; double value; } power = {.bits = (uint64_t)(1023 + k) << 52};
-    return k == 0 ? sum : sum * power.value + (power.value - 1);
+    int k[TOGETHER];
+    double r[TOGETHER], sum[TOGETHER] = {0};
+    for (size_t j = 0; j < TOGETHER; j++) {
+        k[j] = (int)(y[j] * 1.4426950408889634 + 0.5);
+        r[j] = (y[j] - k[j] * 6.93147180369123816490e-01) - k[j] * 1.90821492927058770002e-10;
+    }
+    for (size_t i = 0; i < sizeof factor / sizeof factor[0]; i++) {
+        for (size_t j = 0; j < TOGETHER; j++) sum[j] = (sum[j] + factor[i]) * r[j];
+    }
+    for (size_t j = 0; j < TOGETHER; j++) {
+        union { uint64_t bits; double value; } power = {.bits = (uint64_t)(1023 + k[j]) << 52};
+        out[j] = k[j] == 0 ? sum[j] : sum[j] * power.value + (power.value - 1);
+    }
 }
 
 /* log(1 + x) in double: the y that exp_minus_one() takes back to x, by Newton from the exponent. */
@@ -33,8 +43,9 @@ static double log_one_plus(double x) {
     for (double power = 1 + x; power >= 2; power *= 0.5) y += 0.6931471805599453;
     if (x < 1) y = x / (1 + x / 2);
     for (int i = 0; i < 8; i++) {
-        double e = exp_minus_one(y);
-        double next = y - (e - x) / (e + 1);
+        double at[TOGETHER] = {y}, e[TOGETHER];
+        exp_minus_one(at, e);
+        double next = y - (e[0] - x) / (e[0] + 1);
         y = next > 0 ? next : 0;
     }
     return y;
@@ -46,10 +57,14 @@ typedef struct { float value[256]; } table;
 static void make_table(const ts_stage_args *args, float scale, table *t) {
     unsigned levels = levels_of(args), codes = 1u << bits_of(args);
     memset(t, 0, sizeof *t);
-    for (unsigned q = 1; q <= levels; q++) {
-        double value = exp_minus_one((double)scale * q);
-        t->value[q] = value < (double)FLT_MAX ? (float)value : FLT_MAX;
-        t->value[codes - q] = -t->value[q];
+    for (unsigned q = 1; q <= levels; q += TOGETHER) {
+        double y[TOGETHER], value[TOGETHER];
+        for (unsigned i = 0; i < TOGETHER; i++) y[i] = (double)scale * (q + i <= levels ? q + i : levels);
+        exp_minus_one(y, value);
+        for (unsigned i = 0; i < TOGETHER && q + i <= levels; i++) {
+            t->value[q + i] = value[i] < (double)FLT_MAX ? (float)value[i] : FLT_MAX;
+            t->value[codes - q - i] = -t->value[q + i];
+        }
     }
 }
 

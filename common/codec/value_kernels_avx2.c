@@ -161,12 +161,18 @@ INLINE __m256i repeated(unsigned bits, unsigned field) {
 bool ts_fields_lack_avx2(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes) {
     const __m256i masks = repeated(bits, mask & ((1u << bits) - 1)), codes = repeated(bits, code);
     const __m256i ones = repeated(bits, 1), highs = repeated(bits, 1u << (bits - 1));
-    __m256i seen = _mm256_setzero_si256();
-    size_t i = 0;
-    for (; i + 32 <= bytes; i += 32) {
-        __m256i fields = _mm256_loadu_si256((const __m256i *)(const void *)(in + i));
-        __m256i zero = _mm256_xor_si256(_mm256_and_si256(fields, masks), codes);
-        seen = _mm256_or_si256(seen, _mm256_andnot_si256(zero, _mm256_sub_epi64(zero, ones)));
+    __m256i seen[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    size_t quarter = bytes / 4 / 64 * 64;
+    for (size_t i = 0; i < quarter; i += 32) {
+        for (size_t j = 0; j < 4; j++) {
+            const uint8_t *at = in + j * quarter + i;
+            if (i % 64 == 0) _mm_prefetch((const char *)(at + 4 * AHEAD), _MM_HINT_T0);
+            __m256i fields = _mm256_loadu_si256((const __m256i *)(const void *)at);
+            __m256i zero = _mm256_xor_si256(_mm256_and_si256(fields, masks), codes);
+            seen[j] = _mm256_or_si256(seen[j], _mm256_andnot_si256(zero, _mm256_sub_epi64(zero, ones)));
+        }
     }
-    return _mm256_testz_si256(seen, highs) && ts_fields_lack_scalar(bits, mask, code, in + i, bytes - i);
+    __m256i any_seen = _mm256_or_si256(_mm256_or_si256(seen[0], seen[1]), _mm256_or_si256(seen[2], seen[3]));
+    return _mm256_testz_si256(any_seen, highs) &&
+           ts_fields_lack_scalar(bits, mask, code, in + 4 * quarter, bytes - 4 * quarter);
 }
