@@ -9,6 +9,7 @@
 #define TS_COMMANDS(X)                                                                                   \
     X("check", ts_cmd_check, "check a config and say what it means")                                     \
     X("codec", ts_cmd_codec, "encode, decode and inspect gradients in files; list the stages")           \
-    X("bench", ts_cmd_bench, "measure speed and size of pipelines on this machine")
+    X("bench", ts_cmd_bench, "measure speed and size of pipelines on this machine")                      \
+    X("doctor", ts_cmd_doctor, "find what will make trouble here, and what mends it")
 
 #endif

@@ -161,6 +161,10 @@ void ts_mpi_stall_stop(ts_mpi_stall *stall); /* NULL is fine */
 /* ---- mpi_settings ---- */
 /* Whether processes of one host talk through shared memory. */
 bool ts_mpi_shared_memory_on(void);
+/* One of Open MPI's parameters. false, 0, "" where it is not known. text: [out] of `capacity` bytes. */
+bool ts_mpi_setting_on(const char *name);
+size_t ts_mpi_setting_bytes(const char *name);
+void ts_mpi_setting_text(const char *name, char *text, size_t capacity);
 
 /* ---- mpi_rollcall ---- */
 /* Fills names, peers, base. Returns TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EPEER. */

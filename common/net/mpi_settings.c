@@ -4,6 +4,7 @@
  * shows what came of all of them.
  */
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,12 +30,33 @@ static bool read_variable(const char *name, void *value, size_t bytes, size_t el
     return known;
 }
 
-bool ts_mpi_recovery_on(void) {
-    int enabled = 0;
-    const char *set = getenv("OMPI_MCA_" RECOVERY);
-    if (set) return strcmp(set, "0") != 0 && strcmp(set, "false") != 0;
-    return read_variable(RECOVERY, &enabled, sizeof enabled, sizeof enabled) && enabled != 0;
+/* As the environment has it, where Open MPI itself reads it only later or elsewhere. */
+static const char *from_environment(const char *name) {
+    char variable[160];
+    snprintf(variable, sizeof variable, "OMPI_MCA_%s", name);
+    return getenv(variable);
 }
+
+bool ts_mpi_setting_on(const char *name) {
+    int enabled = 0;
+    const char *set = from_environment(name);
+    if (set) return strcmp(set, "0") != 0 && strcmp(set, "false") != 0;
+    return read_variable(name, &enabled, sizeof enabled, sizeof enabled) && enabled != 0;
+}
+
+size_t ts_mpi_setting_bytes(const char *name) {
+    size_t bytes = 0;
+    return read_variable(name, &bytes, sizeof bytes, sizeof bytes) ? bytes : 0;
+}
+
+void ts_mpi_setting_text(const char *name, char *text, size_t capacity) {
+    char value[4096] = "";
+    const char *set = from_environment(name);
+    if (!set) set = read_variable(name, value, sizeof value - 1, 1) ? value : "";
+    snprintf(text, capacity, "%s", set);
+}
+
+bool ts_mpi_recovery_on(void) { return ts_mpi_setting_on(RECOVERY); }
 
 /* A list as "tcp,self" names what is used, one as "^tcp" what is not; none means all there is. */
 static bool names_shared_memory(const char *list) {
@@ -42,9 +64,8 @@ static bool names_shared_memory(const char *list) {
 }
 
 bool ts_mpi_shared_memory_on(void) {
-    char list[4096] = "";
-    const char *set = getenv("OMPI_MCA_" LAYERS);
-    if (!set) set = read_variable(LAYERS, list, sizeof list - 1, 1) ? list : "";
+    char set[4096];
+    ts_mpi_setting_text(LAYERS, set, sizeof set);
     if (!set[0]) return true;
     return set[0] == '^' ? !names_shared_memory(set) : names_shared_memory(set);
 }
