@@ -182,7 +182,7 @@ terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *b
 }
 
 terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
-    TS_REQUIRE(worker == 0, TERSE_EPEER);
+    TS_REQUIRE(worker == 0 && !ts_checkpoint_resumes(&job->checkpoint), TERSE_EPEER);
     ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
     uint32_t number;
     const uint8_t *packet;

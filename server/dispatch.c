@@ -40,6 +40,7 @@ static terse_status from_attached(ts_job *job, uint32_t worker, ts_buffer *buffe
     case TERSE__HEADER__BODY_REDUCE:
         TS_REQUIRE(server->index == 0, TERSE_ESTATE);
         return ts_reduce_take(job, worker, header->reduce);
+    case TERSE__HEADER__BODY_CHECKPOINT: return ts_checkpoint_message(job, member->peer, header->checkpoint);
     case TERSE__HEADER__BODY_STATS_REQUEST: member->stats_due = true; return TERSE_OK;
     default: return TERSE_EUNSUPPORTED;
     }
@@ -81,6 +82,8 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     }
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_MEMBERS)
         return ts_quorum_members(job, peer, frame->header->members);
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
+        return ts_checkpoint_message(job, peer, frame->header->checkpoint);
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);
     return from_worker(job, from->index, buffer, frame);
 }

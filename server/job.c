@@ -27,6 +27,7 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     }
     for (uint32_t w = 0; w < known->workers; w++)
         job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
+    job->checkpoint = (ts_checkpoint){.on = ts_config_checkpoints(server->config), .lead.lock = -1};
     *out = job;
     return TERSE_OK;
 }
@@ -39,6 +40,7 @@ static void release(ts_job *job) {
     ts_outgoing_free(&job->outgoing);
     ts_reduce_free(&job->reduce);
     ts_replies_free(&job->replies);
+    ts_checkpoint_free(&job->checkpoint);
     ts_store_free(&job->store);
     ts_quorums_free(&job->members.quorums);
     ts_upstream_forget(job);
@@ -133,7 +135,7 @@ void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
 /* What remains when it has ended: memory goes as soon as no work refers to it, its workers a while later. */
 static void wind_up(ts_job *job) {
     ts_server *server = job->server;
-    if (job->rounds.running > 0) return;
+    if (job->rounds.running > 0 || job->checkpoint.running > 0) return;
     if (!server->upstream) release(job); /* which borrows the contract */
     bool linger = job->state == TS_JOB_FAILED && ts_server_now(server) - job->ended_us < ts_server_deadline_us(server);
     if (job->closed || linger) return; /* a worker that missed the Abort asks again */
@@ -143,7 +145,7 @@ static void wind_up(ts_job *job) {
 
 static void check_finished(ts_job *job) {
     const ts_upstream *upstream = job->server->upstream;
-    if (job->members.gone < job->members.count || job->rounds.running > 0) return;
+    if (job->members.gone < job->members.count || job->rounds.running > 0 || ts_checkpoint_pending(job)) return;
     if (upstream && !upstream->ops->ended(upstream)) return;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "job=%s rounds=%llu", job->name,
            (unsigned long long)ts_store_version(&job->store));
@@ -172,6 +174,7 @@ static void note_training(ts_job *job) {
     job->training = true;
     ts_log(TS_LOG_INFO, "job", "training starts", "job=%s workers=%u tensors=%u slices_here=%u parameters_here=%zu",
            job->name, job->members.count, job->contract->tensor_count, job->store.count, job->store.elems);
+    ts_checkpoint_advance(job);
 }
 
 /* Whether there is anything to be flushed. */
@@ -251,6 +254,7 @@ void ts_job_tick(ts_job *job) {
     for (uint32_t w = 0; w < job->members.count && job->state == TS_JOB_RUNNING; w++) check_silence(job, w);
     if (job->state == TS_JOB_RUNNING) {
         ts_admission_tick(job);
+        ts_checkpoint_advance(job);
         ts_quorum_tick(job);
         if (job->server->upstream) ts_upstream_tick(job);
         for (uint32_t w = 0; w < job->members.count; w++)

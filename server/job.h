@@ -3,6 +3,7 @@
 #ifndef TS_SERVER_JOB_H
 #define TS_SERVER_JOB_H
 
+#include "server/checkpoint.h"
 #include "server/consistency.h"
 #include "server/membership.h"
 #include "server/outgoing.h"
@@ -38,6 +39,7 @@ typedef struct ts_job {
     ts_outgoing outgoing;
     ts_reduce reduce;
     ts_replies replies;
+    ts_checkpoint checkpoint;
     uint64_t last_progress_us;    /* last attach, set or closed round */
     bool training;                /* all attached and all slices set: said once in the log */
     struct {                      /* with an upstream */

@@ -88,8 +88,11 @@ static void on_tick(uv_timer_t *timer) {
 static void on_signal(uv_signal_t *handle, int number) {
     server_loop *loop = handle->data;
     if (number == SIGUSR2) ts_server_dump(loop->server, stderr);
-    else if (number == SIGUSR1) ts_log(TS_LOG_WARN, "loop", "no checkpoints in this version", "signal=SIGUSR1");
-    else ts_server_stop(loop->server, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    else if (number == SIGTERM) ts_server_drain(loop->server, "SIGTERM");
+    else if (number != SIGUSR1) ts_server_stop(loop->server, "SIGINT");
+    else if (!ts_server_checkpoint(loop->server))
+        ts_log(TS_LOG_WARN, "loop", "no checkpoint: checkpoint.dir is not set, or the training has not begun or is over",
+               "signal=SIGUSR1");
     if (loop->pump) ts_pump_wake(loop->pump);
     close_when_over(loop);
 }
@@ -152,6 +155,9 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     end->state = ts_server_get_state(loop->server);
     end->failure = ts_server_failure(loop->server);
     memcpy(end->message.text, ts_server_message(loop->server), sizeof end->message.text);
+    const char *last = ts_server_last_checkpoint(loop->server);
+    if (end->state == TS_SERVER_FAILED && last[0])
+        ts_log(TS_LOG_INFO, "loop", "the same mpirun command goes on from the last checkpoint", "checkpoint=\"%s\"", last);
 out:
     ts_server_destroy(loop->server);
     uv_loop_close(&loop->loop);

@@ -23,7 +23,9 @@ static const char usage[] =
     "  --log LEVEL       error, warn, info or debug\n"
     "  --help, --version\n"
     "\n"
-    "SIGTERM and SIGINT end the job in order; SIGUSR2 writes the whole state to standard error.\n"
+    "SIGTERM ends the job in order, with checkpoint.dir after a last checkpoint; a second one, and SIGINT, at\n"
+    "once. SIGUSR1 writes a checkpoint, SIGUSR2 the whole state to standard error. The same command goes on\n"
+    "from the last checkpoint.\n"
     "\n"
     "Exit codes: 0 all workers were done; 1 failed; 2 the config is not valid; 3 a worker or server\n"
     "ended the job or is not what was agreed; 4 somebody was silent past consistency.deadline_s.\n";

@@ -61,7 +61,7 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
 }
 
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
-    if (slice->ready || slice->busy || slice->sending || slice->above == TS_ABOVE_WAITING) return;
+    if (slice->ready || slice->busy || slice->sending || slice->saving || slice->above == TS_ABOVE_WAITING) return;
     if (slice->above == TS_ABOVE_NONE && !job->consistency->closable(&job->members, slice)) {
         if (job->consistency->alone) ts_reply_wake(job, slice);
         return;
@@ -211,6 +211,7 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
     job->rounds.closed++;
     if (slice->kind != TS_DOWNLINK_REPLACE)
         ts_store_log(slice, slice->version, item->frame, entry->offset, entry->len);
+    ts_checkpoint_reached(job, slice);
 }
 
 static void done(void *argument) {

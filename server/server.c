@@ -157,13 +157,35 @@ void ts_server_stop(ts_server *server, const char *reason) {
     ts_server_fail(server, TERSE_ESHUTDOWN, "server %u was told to stop: %s", server->index, reason);
 }
 
+void ts_server_drain(ts_server *server, const char *reason) {
+    bool waits = false;
+    for (uint32_t j = 0; j < server->job_count && !server->draining; j++) {
+        ts_job *job = server->jobs[j];
+        if (job->state != TS_JOB_RUNNING) continue;
+        if (ts_checkpoint_request(job, reason)) waits = true;
+        else ts_job_fail(job, TERSE_ESHUTDOWN, "server %u was told to stop: %s", server->index, reason);
+    }
+    server->draining = true;
+    server->stays = false; /* it ends with its last job */
+    if (!waits) ts_server_stop(server, reason);
+}
+
+bool ts_server_checkpoint(ts_server *server) {
+    bool waits = false;
+    for (uint32_t j = 0; j < server->job_count && server->state == TS_SERVER_RUNNING; j++)
+        waits = ts_checkpoint_request(server->jobs[j], NULL) || waits;
+    return waits;
+}
+
+const char *ts_server_last_checkpoint(const ts_server *server) { return server->last_checkpoint; }
+
 ts_server_state ts_server_get_state(const ts_server *server) { return server->state; }
 terse_status ts_server_failure(const ts_server *server) { return server->failure; }
 const char *ts_server_message(const ts_server *server) { return server->message.text; }
 
 bool ts_server_idle(const ts_server *server) {
     for (uint32_t j = 0; j < server->job_count; j++)
-        if (server->jobs[j]->rounds.running > 0) return false;
+        if (server->jobs[j]->rounds.running > 0 || server->jobs[j]->checkpoint.running > 0) return false;
     return true;
 }
 

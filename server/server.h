@@ -66,6 +66,15 @@ void ts_server_tick(ts_server *server);
 ts_server_state ts_server_get_state(const ts_server *server);
 /* Ends all jobs in order: everybody is told. reason: [borrow], as "SIGTERM". */
 void ts_server_stop(ts_server *server, const char *reason);
+/*
+ * The same after a last checkpoint, where checkpoints are on and the training has begun; a second call does not wait.
+ * reason: [borrow].
+ */
+void ts_server_drain(ts_server *server, const char *reason);
+/* A checkpoint of every job soon. Returns whether there will be one. */
+bool ts_server_checkpoint(ts_server *server);
+/* The last complete checkpoint in words: what a new start goes on from. "" when there is none. */
+const char *ts_server_last_checkpoint(const ts_server *server);
 /* Why it failed; TERSE_OK while it has not. */
 terse_status ts_server_failure(const ts_server *server);
 /* The first failure in words. Never NULL. */

@@ -42,6 +42,8 @@ struct ts_server {
     ts_error job_message;
     uint64_t last_tick_us;
     bool stays;     /* without jobs, too */
+    bool draining;  /* the end has been asked for */
+    char last_checkpoint[512];
     ts_server_state state;
     terse_status failure;
     ts_error message;

@@ -23,6 +23,8 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     body.version = ts_store_version(&job->store);
     body.protocol = TS_PROTOCOL_VERSION;
     body.settles = job->members.quorums.active;
+    Terse__Resumed resumed = TERSE__RESUMED__INIT;
+    ts_checkpoint_welcome(job, worker, &body, &resumed);
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
 }
 
@@ -57,6 +59,14 @@ static terse_status check_hello(const ts_job *job, uint32_t worker, const Terse_
     return TERSE_OK;
 }
 
+/* A Hello that can be talked to. */
+static void answer_hello(ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    bool known = job->contract && memcmp(member->digest, job->contract->digest, TS_DIGEST_BYTES) == 0;
+    if (known) accept(job, worker);
+    else welcome(job, worker, TERSE__WELCOME__VERDICT__NEED_CONTRACT, TERSE_OK, NULL);
+}
+
 terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) {
     ts_member *member = &job->members.members[worker];
     ts_error reason;
@@ -78,10 +88,17 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
     member->said_hello = true;
     member->incarnation = incarnation;
     memcpy(member->digest, hello->digest.data, TS_DIGEST_BYTES);
-    bool known = job->contract && memcmp(member->digest, job->contract->digest, TS_DIGEST_BYTES) == 0;
-    if (known) accept(job, worker);
-    else welcome(job, worker, TERSE__WELCOME__VERDICT__NEED_CONTRACT, TERSE_OK, NULL);
+    member->unwelcomed = !ts_checkpoint_decided(job);
+    if (!member->unwelcomed) answer_hello(job, worker);
     return TERSE_OK;
+}
+
+void ts_session_decided(struct ts_job *job) {
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        if (!job->members.members[w].unwelcomed) continue;
+        job->members.members[w].unwelcomed = false;
+        answer_hello(job, w);
+    }
 }
 
 /* Whether this server has the memory that the job may take of it; the reason says by kind what it needs. */
@@ -153,9 +170,18 @@ static terse_status compare(const ts_job *job, uint32_t worker, const ts_contrac
                         difference.text);
 }
 
+/* The job has its contract, and what it goes on from must be of the same. */
+static terse_status begin_checkpoints(ts_job *job, ts_error *reason) {
+    reason->text[0] = '\0';
+    terse_status status = ts_checkpoint_begin(job, reason);
+    if (status != TERSE_OK && !reason->text[0])
+        return ts_error_set(reason, status, "server %u cannot begin: %s", job->server->index, terse_strerror(status));
+    return status;
+}
+
 terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
     ts_member *member = &job->members.members[worker];
-    TS_REQUIRE(member->said_hello && member->state != TS_MEMBER_GONE, TERSE_ESTATE);
+    TS_REQUIRE(member->said_hello && !member->unwelcomed && member->state != TS_MEMBER_GONE, TERSE_ESTATE);
     if (member->state == TS_MEMBER_ATTACHED) { /* repeated: the answer was lost */
         welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
         return TERSE_OK;
@@ -177,6 +203,7 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
                               ts_job_worker_name(job, worker));
     else status = first ? adopt(job, worker, contract, &reason) : compare(job, worker, contract, &reason);
     if (!first || status != TERSE_OK) ts_contract_destroy(contract);
+    if (first && status == TERSE_OK) status = begin_checkpoints(job, &reason);
     if (status != TERSE_OK) refuse(job, worker, status, &reason);
     else accept(job, worker);
     return TERSE_OK;

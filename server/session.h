@@ -18,4 +18,7 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
 terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__Done *done) TERSE_NODISCARD;
 void ts_session_bye(struct ts_job *job, uint32_t worker);
 
+/* It is decided what the job goes on from: those who said Hello before are welcomed. */
+void ts_session_decided(struct ts_job *job);
+
 #endif

@@ -121,6 +121,15 @@ bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw) {
     return true;
 }
 
+void ts_store_loaded(ts_store *store, uint32_t local, uint64_t version) {
+    ts_slice_state *slice = &store->slices[local];
+    assert(!slice->initialised);
+    slice->initialised = true;
+    slice->version = slice->steps = version;
+    for (uint32_t w = 0; w < store->workers; w++) slice->slots[w].next = version;
+    store->uninitialised--;
+}
+
 /* A frame's memory counts from the first packet in it that is kept to the last. */
 static void enter(ts_buffer *frame, size_t len, size_t *book) {
     if (frame->holders++ == 0) *book += frame->capacity;

@@ -64,6 +64,7 @@ typedef struct {
     bool busy;              /* in the executor: nobody else touches its arrays */
     bool ready;             /* in the list of slices that can close */
     bool sending;           /* closed, its packet waits for the shared frame */
+    bool saving;            /* its arrays go to a checkpoint: they are read, and nobody changes them */
     ts_above above;         /* with an upstream: where its round is */
     uint64_t version;
     uint64_t steps;         /* optimizer steps so far; in BSP the version */
@@ -109,6 +110,9 @@ void ts_store_free(ts_store *store); /* a zeroed store is fine */
 
 /* First values of a slice: n floats, raw. Does nothing when it has some. Returns whether they were taken. */
 bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);
+
+/* The arrays of a slice were filled in from a checkpoint at this version. */
+void ts_store_loaded(ts_store *store, uint32_t local, uint64_t version);
 
 /* Takes a packet into a worker's empty slot, with a reference of its own on the frame. */
 void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,

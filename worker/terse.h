@@ -86,6 +86,20 @@ TERSE_API terse_status terse_set_samples(terse *client, uint32_t samples) TERSE_
 TERSE_API terse_status terse_start(terse *client) TERSE_NODISCARD;
 
 /*
+ * The step that the training goes on from, after terse_start: 0 at its beginning, else that of the checkpoint which the
+ * job was started from (config, `checkpoint`). The next push is that step's: data and schedules of the program's own go on
+ * from there. Parameters, residuals and momentum are there already.
+ */
+TERSE_API uint64_t terse_resumed(const terse *client);
+
+/*
+ * Asks for a checkpoint of the whole job, soon; with stop, the job then ends at all workers (TERSE_ESHUTDOWN), and the
+ * message says why (reason; may be NULL). Does not wait. Any worker, alone. Returns: TERSE_OK, EUNSUPPORTED (no
+ * checkpoint.dir, or before terse_start), EPEER, ETIMEDOUT.
+ */
+TERSE_API terse_status terse_checkpoint(terse *client, int stop, const char *reason) TERSE_NODISCARD;
+
+/*
  * Pushes this step's gradient of one tensor. Returns once `gradient` may be reused (with error_feedback.clip_norm
  * > 0: once the step's last tensor is pushed; until then gradients are borrowed).
  * handle: [out] may be NULL; done when the servers acknowledged. Each tensor is pushed once a step.

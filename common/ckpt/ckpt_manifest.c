@@ -320,3 +320,14 @@ terse_status ts_ckpt_manifest_open(const ts_ckpt_manifest *manifest, const char 
     else ts_ckpt_reader_close(reader);
     return status;
 }
+
+void ts_ckpt_remove_of_run(const char *dir, const char *folder, const char *file, const char *run) {
+    ts_ckpt_reader *reader = NULL;
+    char *path = NULL;
+    if (ts_ckpt_path(dir, folder, file, &path) != TERSE_OK) return;
+    bool ours = ts_ckpt_reader_open(path, &reader, NULL) == TERSE_OK &&
+                strcmp(ts_ckpt_reader_identity(reader)->run, run) == 0;
+    ts_ckpt_reader_close(reader);
+    if (ours) ts_ckpt_remove(dir, folder, file);
+    ts_mem_free(path);
+}

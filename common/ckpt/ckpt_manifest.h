@@ -56,5 +56,7 @@ terse_status ts_ckpt_manifest_open(const ts_ckpt_manifest *manifest, const char 
 /* Compares two identities; the error names the first thing that differs. Returns TERSE_OK, EMISMATCH. */
 terse_status ts_ckpt_identity_compare(const char *path, const ts_ckpt_identity *is, const ts_ckpt_identity *wanted,
                                       ts_error *error) TERSE_NODISCARD;
+/* Removes one part of a checkpoint when it says that it is of this run. Best effort. */
+void ts_ckpt_remove_of_run(const char *dir, const char *folder, const char *file, const char *run);
 
 #endif

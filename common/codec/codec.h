@@ -149,6 +149,20 @@ terse_status ts_decode_state_create(const ts_codec_spec *spec, uint32_t slice, t
 void ts_decode_state_destroy(ts_decode_state *state); /* NULL is fine */
 size_t ts_decode_state_bytes(const ts_decode_state *state); /* memory that it holds */
 
+/*
+ * For checkpoints: what an encoder keeps between steps besides the residual, and what a receiver remembers. Values may be
+ * written, by whoever owns the encoder or state; with the mark they are all there is.
+ */
+/* The factors that a low-rank transform starts from: count floats; NULL when there are none. */
+float *ts_encoder_memory(ts_encoder *encoder, size_t *count);
+/* What `delta` has said of a slice; NULL without. */
+ts_decode_state *ts_encoder_sent(ts_encoder *encoder, uint32_t slice);
+/* The slice's values, n floats. */
+float *ts_decode_state_values(ts_decode_state *state, size_t *n);
+/* The step of which they are, plus 1; 0: of none yet. */
+uint64_t ts_decode_state_mark(const ts_decode_state *state);
+void ts_decode_state_set_mark(ts_decode_state *state, uint64_t mark);
+
 /* A packet taken apart: for sparse pipelines the changed elements, else every element. Lives in the scratch. */
 typedef struct {
     bool dense;          /* index is NULL, value has the slice's n elements */

@@ -55,6 +55,16 @@ size_t ts_encoder_bytes(const ts_encoder *encoder) {
     return sizeof *encoder + ts_encoder_transform_bytes(&encoder->transform);
 }
 
+float *ts_encoder_memory(ts_encoder *encoder, size_t *count) {
+    const ts_transform_view *view = &encoder->transform.view;
+    *count = encoder->transform.memory ? view->stage->memory(view) : 0;
+    return encoder->transform.memory;
+}
+
+ts_decode_state *ts_encoder_sent(ts_encoder *encoder, uint32_t slice) {
+    return encoder->transform.sent && slice < encoder->transform.slices ? encoder->transform.sent[slice] : NULL;
+}
+
 /* All memory this step can need, so that nothing fails once the residual changes. */
 static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candidates *candidates) {
     const ts_pipeline *p = e->spec.pipeline;

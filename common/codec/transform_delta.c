@@ -35,6 +35,18 @@ void ts_decode_state_destroy(ts_decode_state *state) {
 
 size_t ts_decode_state_bytes(const ts_decode_state *state) { return sizeof *state + state->n * sizeof *state->value; }
 
+float *ts_decode_state_values(ts_decode_state *state, size_t *n) {
+    *n = state->n;
+    return state->value;
+}
+
+uint64_t ts_decode_state_mark(const ts_decode_state *state) { return state->known ? state->step + 1 : 0; }
+
+void ts_decode_state_set_mark(ts_decode_state *state, uint64_t mark) {
+    state->known = mark > 0;
+    state->step = mark > 0 ? mark - 1 : 0;
+}
+
 bool ts_delta_tolerates(const ts_quantise_stage *quantise, const ts_stage_args *args) {
     /* The smallest argument at which residuals of random gradients were seen to stay bounded, refreshed or not. */
     static const struct {

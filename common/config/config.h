@@ -141,7 +141,9 @@ typedef struct {
         char *dir;
         uint64_t every_steps;
         uint32_t keep;
-    } checkpoint;                   /* accepted, warned about: not in this version */
+        char *resume;               /* "auto", "never", or the folder of one checkpoint */
+        bool at_end;
+    } checkpoint;                   /* off without dir */
     struct {
         char *listen;
     } http;                         /* accepted, warned about: not in this version */
@@ -186,6 +188,9 @@ void ts_config_unused_rules(const ts_config *config, ts_config_tensor (*tensor)(
 /* Whether momentum and weight decay of this tensor are the worker's: error feedback and momentum correction are on, the
  * optimizer is sgd and its push pipeline is sparse. */
 bool ts_config_worker_momentum(const ts_config *config, const ts_pipeline *push);
+
+/* Whether checkpoints are written, or the job may go on from one. */
+static inline bool ts_config_checkpoints(const ts_config *config) { return config->checkpoint.dir != NULL; }
 
 /* One worker's share of limits.traffic_bytes. */
 static inline uint64_t ts_config_traffic_share(const ts_config *config, uint32_t workers) {

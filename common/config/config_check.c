@@ -94,6 +94,24 @@ static terse_status check_limits(const ts_config_source *source, const ts_config
                             (unsigned long long)((config->limits.frame_bytes - FRAME_HEAD_BYTES) / ELEMENT_BYTES));
 }
 
+static terse_status check_checkpoint(const ts_config_source *source, const ts_config *config) {
+    static const char *const wanting[] = {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.at_end", "checkpoint.resume"};
+    for (size_t i = 0; i < sizeof wanting / sizeof wanting[0] && !ts_config_checkpoints(config); i++) {
+        if (ts_config_given(source, wanting[i])) return ts_config_refuse(source, wanting[i], "needs checkpoint.dir");
+    }
+    if (!ts_config_checkpoints(config)) return TERSE_OK;
+    if (config->checkpoint.dir[0] == '\0') return ts_config_refuse(source, "checkpoint.dir", "allowed: a path");
+    if (config->consistency.mode != TS_MODE_BSP) {
+        return ts_config_refuse(source, "checkpoint.dir", "workers are at different steps with consistency.mode ssp and asp, so "
+                                "there is no step to cut at; allowed with bsp");
+    }
+    if (config->consistency.stragglers != TS_STRAGGLERS_WAIT) {
+        return ts_config_refuse(source, "checkpoint.dir", "rounds that do not wait leave packets under way at every step; "
+                                "allowed with consistency.stragglers wait");
+    }
+    return TERSE_OK;
+}
+
 static terse_status check_rules(const ts_config_source *source, const char *name, const ts_config_policy *policy) {
     const ts_config_entry *entry = &source->entries[ts_config_key_index(ts_config_key_find(name))];
     for (unsigned i = 0; i < policy->rules_count; i++) {
@@ -225,6 +243,7 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_feedback(source, config));
     TS_TRY(check_limits(source, config));
     TS_TRY(check_groups(source, config));
+    TS_TRY(check_checkpoint(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));

@@ -32,6 +32,7 @@ static const cyaml_strval_t variant_names[] = {
 static const cyaml_strval_t residual_names[] = {{"fp32", TS_RESIDUAL_FP32}, {"bf16", TS_RESIDUAL_BF16}};
 static const cyaml_strval_t nonfinite_names[] = {
     {"error", TS_NONFINITE_ERROR}, {"skip", TS_NONFINITE_SKIP}, {"zero", TS_NONFINITE_ZERO}};
+static const cyaml_strval_t resume_names[] = {{"auto", 0}, {"never", 1}}; /* or a path */
 static const cyaml_strval_t level_names[] = {
     {"error", TS_LOG_ERROR}, {"warn", TS_LOG_WARN}, {"info", TS_LOG_INFO}, {"debug", TS_LOG_DEBUG}};
 
@@ -54,7 +55,9 @@ const ts_config_section ts_config_sections[] = {
              "(with any index and byte packs) those whose bits have changed, as they are."},
     {"upstream", "Hierarchy: a relay sums what its group's workers push, and pushes that to the servers above."},
     {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
-    {"checkpoint", "Accepted for files that are shared with later versions; not in this version."},
+    {"checkpoint", "What a job can be gone on from, bit for bit: parameters, optimizer, every worker's residual and place in "
+                   "the data, all at one step (`proto/CHECKPOINT.md`). Also written at SIGUSR1, and at SIGTERM, which then "
+                   "ends the job. `terse ckpt` looks at them."},
     {"http", "Accepted for files that are shared with later versions; not in this version."},
     {"log", "Messages on standard error."},
 };
@@ -230,10 +233,19 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Memory that a server takes for one job's arrays, packet log and work; a job that needs more is refused. 0: no "
             "limit."},
 
-    {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL, .doc = "Folder of the checkpoints (ignored)."},
+    {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL,
+     .doc = "Folder of the checkpoints; without it there are none. With `consistency.mode` `bsp` and "
+            "`consistency.stragglers` `wait`. May be a disk of each host's own: every server and worker then needs its own "
+            "files there when it goes on."},
     {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",
-     .doc = "How often (ignored)."},
-    {"checkpoint.keep", TS_KEY_U32, AT(checkpoint.keep), "3", .low = 1, .high = 1000000, .doc = "How many (ignored)."},
+     .doc = "One every so many steps; 0: only when asked, and at the end."},
+    {"checkpoint.keep", TS_KEY_U32, AT(checkpoint.keep), "3", .low = 1, .high = 1000000,
+     .doc = "How many of the run are kept; older ones are removed once a newer one is complete."},
+    {"checkpoint.at_end", TS_KEY_BOOL, AT(checkpoint.at_end), "true", .doc = "One after the last step, when their number is known."},
+    {"checkpoint.resume", TS_KEY_PATH, AT(checkpoint.resume), "auto", NAMES(resume_names),
+     .doc = "What the job begins with. `auto`: the newest complete checkpoint in `checkpoint.dir`, if there is one: so the "
+            "same command starts a run and goes on with it. `never`: the first step; checkpoints of other runs stay. A path: "
+            "that checkpoint's folder."},
     {"http.listen", TS_KEY_TEXT, AT(http.listen), NULL, .doc = "Address and port of the page (ignored)."},
     {"log.level", TS_KEY_CHOICE, AT(log.level), "info", NAMES(level_names), .doc = "Least important message shown."},
 };

@@ -40,9 +40,6 @@ static void note_unreachable(const ts_config_policy *policy, const char *name, s
 }
 
 static void note_later_versions(const ts_config *config, say_fn say, void *context) {
-    if (config->checkpoint.dir || config->checkpoint.every_steps > 0) {
-        say(context, "checkpoint: not in this version, ignored");
-    }
     if (config->http.listen) say(context, "http: not in this version, ignored");
 }
 
@@ -68,9 +65,21 @@ static void note_feedback(const ts_config *config, say_fn say, void *context) {
     }
 }
 
+static void note_checkpoint(const ts_config *config, say_fn say, void *context) {
+    if (!ts_config_checkpoints(config)) return;
+    if (config->checkpoint.every_steps == 0) {
+        say(context, "checkpoint.every_steps is 0: checkpoints are written when asked (SIGUSR1, SIGTERM) and at the end only");
+    }
+    if (config->optimizer.name == TS_OPTIMIZER_NONE) {
+        say(context, "checkpoints with optimizer.name none hold what Terse keeps; parameters and optimizer are your program's "
+                     "to save and load");
+    }
+}
+
 void ts_config_notes(const ts_config *config, void (*say)(void *context, const char *text), void *context) {
     note_later_versions(config, say, context);
     note_feedback(config, say, context);
+    note_checkpoint(config, say, context);
     if (config->optimizer.name == TS_OPTIMIZER_NONE) {
         say(context, "optimizer.name is none: lr, momentum, weight_decay and schedule are not used");
     }

@@ -113,6 +113,13 @@ static int open_sections(writer *w, const char *name, const char *before) {
     return depth;
 }
 
+/* Whether the text of a path is one of the words that stand for something else. */
+static bool is_name(const ts_config_key *key, const char *text) {
+    for (unsigned i = 0; i < key->names_count; i++)
+        if (strcmp(key->names[i].str, text) == 0) return true;
+    return false;
+}
+
 static void write_document(writer *w, const ts_config_source *source) {
     const char *before = "";
     for (unsigned i = 0; i < ts_config_keys_count; i++) {
@@ -128,7 +135,7 @@ static void write_document(writer *w, const ts_config_source *source) {
         put_text(w, lead);
         if (key->kind == TS_KEY_RULES) {
             put_rules(w, entry, name, 2 * depth + 2);
-        } else if (key->kind == TS_KEY_PATH && entry->value.text) {
+        } else if (key->kind == TS_KEY_PATH && entry->value.text && !is_name(key, entry->value.text)) {
             put_path(w, source, &entry->value, name);
         } else {
             put_pair(w, key, name, strlen(name), value);

@@ -202,6 +202,8 @@ static void drive(cluster *c, uint32_t w) {
         return;
     }
     if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
+        if (ts_client_resume(me->client) != TERSE_OK) return; /* it has failed */
+        me->step = me->pushed = ts_client_resumed(me->client);
         me->phase = PUSHING;
         note_holdings(c, w);
         for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
@@ -222,7 +224,7 @@ static void drive(cluster *c, uint32_t w) {
         } else if (me->phase == FETCHING && ts_client_get_state(me->client) == TS_CLIENT_DONE &&
                    (w != 0 || fetch_all(c, me))) {
             me->phase = LEAVING;
-        } else if (me->phase == LEAVING) {
+        } else if (me->phase == LEAVING && !ts_client_checkpoint_pending(me->client)) {
             leave(c, w);
             return;
         } else {

@@ -66,6 +66,7 @@ def save_is_what_the_servers_hold(folder, seconds):
     path = os.path.join(folder, "model.safetensors")
     got = train(folder, seconds, 2, 2, SOFTMAX, ["training.max_steps=10"], ["--save", path])
     tensors = read_safetensors(path)
+    assert all(t["dtype"] == "F32" for t in tensors.values()), tensors.keys()
     assert sum(t["elements"] for t in tensors.values()) == got["parameters"], tensors.keys()
     assert any(any(b) for b in (t["bytes"] for t in tensors.values())), "all parameters are zero"
 

@@ -5,6 +5,8 @@ import json
 import math
 import struct
 
+BYTES = {"F32": 4, "BF16": 2, "U64": 8}
+
 
 def read_safetensors(path):
     with open(path, "rb") as file:
@@ -14,18 +16,26 @@ def read_safetensors(path):
     header = json.loads(raw[8:8 + length])
     data = raw[8 + length:]
     tensors, spans = {}, []
+    assert (8 + length) % 8 == 0, f"{path}: the data is not aligned"
     for name, entry in header.items():
         if name == "__metadata__":
             assert all(isinstance(v, str) for v in entry.values()), f"{path}: metadata must be strings"
             continue
         begin, end = entry["data_offsets"]
         elements = math.prod(entry["shape"])
-        assert entry["dtype"] == "F32" and end - begin == 4 * elements, f"{path}: {name}: {entry}"
+        assert end - begin == BYTES[entry["dtype"]] * elements, f"{path}: {name}: {entry}"
+        assert begin % BYTES[entry["dtype"]] == 0, f"{path}: {name} is not aligned"
         spans.append((begin, end))
-        tensors[name] = {"shape": entry["shape"], "elements": elements, "bytes": data[begin:end]}
+        tensors[name] = {"shape": entry["shape"], "dtype": entry["dtype"], "elements": elements, "bytes": data[begin:end]}
     at = 0
     for begin, end in sorted(spans):
         assert begin == at, f"{path}: a hole or an overlap at {at}"
         at = end
     assert at == len(data), f"{path}: {len(data) - at} bytes behind the last tensor"
     return tensors
+
+
+def read_metadata(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)).get("__metadata__", {})

@@ -361,7 +361,8 @@ START_TEST(notes_tell_what_has_no_effect) {
                              "push: {default: int8, rules: [{match: \"*\", pipeline: fp16}]}\n",
                              NULL, 0);
     ts_config_notes(c, gather, all);
-    ck_assert_ptr_nonnull(strstr(all, "checkpoint: not in this version, ignored\n"));
+    ck_assert_ptr_nonnull(strstr(all, "checkpoint.every_steps is 0"));
+    ck_assert_ptr_nonnull(strstr(all, "checkpoints with optimizer.name none"));
     ck_assert_ptr_nonnull(strstr(all, "http: not in this version, ignored\n"));
     ck_assert_ptr_nonnull(strstr(all, "push.rules[0] matches every tensor"));
     ck_assert_ptr_nonnull(strstr(all, "optimizer.name is none"));

@@ -49,6 +49,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
 
 void ts_client_destroy(ts_client *client) {
     if (!client) return;
+    ts_client_checkpoint_free(client);
     uint32_t tensors = client->contract ? client->contract->tensor_count : 0;
     for (uint32_t t = 0; client->tensors && t < tensors; t++) {
         ts_encoder_destroy(client->tensors[t].encoder);

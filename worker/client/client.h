@@ -106,6 +106,21 @@ terse_status ts_client_request_stats(ts_client *client) TERSE_NODISCARD;
 struct terse_stats;
 /* Whether all have answered; stats: [out] their sum (terse.h), untouched before. */
 bool ts_client_stats(ts_client *client, struct terse_stats *stats);
+/*
+ * What the job goes on from: the step, 0 for its beginning; once TRAINING. Loads this worker's part of that checkpoint
+ * (at the latest the first push does); lets go of the lock meanwhile. Returns TERSE_OK; or the failure.
+ */
+uint64_t ts_client_resumed(const ts_client *client);
+terse_status ts_client_resume(ts_client *client) TERSE_NODISCARD;
+/*
+ * Asks server 0 for a checkpoint of the job, soon; stop: which ends it then. reason: [borrow] why, with stop.
+ * Returns TERSE_OK; TERSE_EUNSUPPORTED: there are none; or the failure.
+ */
+terse_status ts_client_request_checkpoint(ts_client *client, bool stop, const char *reason) TERSE_NODISCARD;
+/* Whether this worker's part of one is still to be written or told of: bye has to wait. */
+bool ts_client_checkpoint_pending(const ts_client *client);
+/* The step of the last complete checkpoint that is known here. Returns false when there is none. */
+bool ts_client_last_checkpoint(const ts_client *client, uint64_t *version);
 /* Announces that no more pushes come. Returns TERSE_OK, TERSE_ESTATE (some tensors are a step ahead of others). */
 terse_status ts_client_done(ts_client *client) TERSE_NODISCARD;
 /* Leaves for good, best effort; call it in DONE, when nothing more will be asked. */

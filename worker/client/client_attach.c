@@ -187,6 +187,8 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
     }
     ts_client_progress(client, server, TS_REQUEST_HELLO | TS_REQUEST_CONTRACT);
     client->settles = client->settles || welcome->settles;
+    ts_client_checkpoint_welcome(client, welcome);
+    if (client->state == TS_CLIENT_FAILED) return;
     if (!server->slice_count) {
         ts_client_attached(client);
     } else if (client->worker == 0 && !welcome->initialised) {

@@ -33,6 +33,7 @@ static void dispatch(ts_client *client, ts_client_server *server, ts_buffer *buf
     case TERSE__HEADER__BODY_HEARTBEAT:
         snprintf(server->waiting, sizeof server->waiting, "%s", header->heartbeat->waiting);
         break;
+    case TERSE__HEADER__BODY_CHECKPOINT: ts_client_on_checkpoint(client, header->checkpoint); break;
     case TERSE__HEADER__BODY_MEMBERS: break; /* who takes part is the servers' business in BSP */
     default: client->counters.dropped_frames++; break;
     }

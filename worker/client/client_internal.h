@@ -7,6 +7,7 @@
 #include "common/wire/bundle.h"
 #include "common/wire/frame.h"
 #include "worker/client/client.h"
+#include "worker/client/client_checkpoint.h"
 #include "worker/client/feedback.h"
 #include "worker/client/outbox.h"
 
@@ -123,6 +124,7 @@ struct ts_client {
     ts_scratch *scratch;
     float *expanded; /* the residual in hand, when residuals are stored as bfloat16: room for the largest */
     uint32_t bad_packets;
+    ts_client_checkpoint checkpoint;
     uint64_t done_steps;
     struct {
         uint64_t sequence; /* of the last reduce; 0 before the first */

@@ -162,7 +162,8 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
     tensor->step = want;
     tensor->phase = TS_TENSOR_IDLE;
     client->pushed_tensors--;
-    return true;
+    ts_client_cut(client, t);
+    return client->state != TS_CLIENT_FAILED;
 }
 
 terse_status ts_client_pull(ts_client *client, uint32_t t) {

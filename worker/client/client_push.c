@@ -219,6 +219,9 @@ static void join_newest_round(ts_client *client) {
 
 /* Takes the gradient in, at once or (with clipping) when the step is complete. */
 static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+    TS_TRY(ts_client_resume(client));
+    ts_client_cut(client, t);
+    if (client->state == TS_CLIENT_FAILED) return client->failure;
     if (client->settles && client->pushed_tensors == 0) join_newest_round(client);
     client->tensors[t].phase = TS_TENSOR_PUSHED;
     client->pushed_tensors++;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time: heartbeats, retransmission, and peers that fell silent. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "common/base/mem.h"
@@ -74,11 +75,17 @@ static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now)
 /* Whether a server has been silent too long; then the client fails and says so. */
 static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
     if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < client->deadline_us) return false;
-    char awaited[200];
+    char awaited[200], advice[160] = "";
+    uint64_t version;
     ts_client_awaited(client, server, awaited, sizeof awaited);
+    if (ts_client_last_checkpoint(client, &version))
+        snprintf(advice, sizeof advice, "; the last checkpoint is at step %" PRIu64 ": the same mpirun command goes on from it",
+                 version);
+    else if (client->checkpoint.epoch[0])
+        snprintf(advice, sizeof advice, "; there is no complete checkpoint yet: the same mpirun command begins anew");
     ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s (consistency.deadline_s "
-                   "is %g); awaited from it: %s", ts_client_server_name(client, server),
-                   (double)(now - server->heard_us) / 1e6, (double)client->deadline_us / 1e6, awaited);
+                   "is %g); awaited from it: %s%s", ts_client_server_name(client, server),
+                   (double)(now - server->heard_us) / 1e6, (double)client->deadline_us / 1e6, awaited, advice);
     return true;
 }
 
@@ -104,4 +111,5 @@ void ts_client_tick(ts_client *client) {
         if (client->state != TS_CLIENT_DECLARING) retransmit(client, server, now);
         heartbeat(client, server, now);
     }
+    if (client->state != TS_CLIENT_FAILED && client->server_count > 0) ts_client_checkpoint_tick(client);
 }

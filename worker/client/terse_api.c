@@ -122,7 +122,17 @@ terse_status terse_start(terse *client) {
     TS_TRY(enter(client));
     terse_status status = ts_client_start(client->client);
     if (status == TERSE_OK) status = ts_terse_wait(client, attached, NULL);
+    if (status == TERSE_OK) status = ts_client_resume(client->client);
     return ts_terse_leave(client, status);
+}
+
+uint64_t terse_resumed(const terse *client) {
+    return client && client->client && client->failure == TERSE_OK ? ts_client_resumed(client->client) : 0;
+}
+
+terse_status terse_checkpoint(terse *client, int stop, const char *reason) {
+    TS_TRY(enter(client));
+    return ts_terse_leave(client, ts_client_request_checkpoint(client->client, stop != 0, reason ? reason : "the program"));
 }
 
 static bool pulled(terse *client, void *argument) { return ts_client_pulled(client->client, *(const terse_tensor *)argument); }

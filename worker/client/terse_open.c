@@ -105,6 +105,11 @@ terse_status terse_open(terse **out, const char *config, int *argc, char ***argv
     return status;
 }
 
+static bool saved(terse *client, void *argument) {
+    (void)argument;
+    return !ts_client_checkpoint_pending(client->client);
+}
+
 static bool left(terse *client, void *argument) {
     (void)argument;
     return ts_client_get_state(client->client) == TS_CLIENT_DONE;
@@ -126,6 +131,7 @@ static terse_status say_goodbye(terse *client) {
         ts_client_abort(core, TERSE_ESTATE, reason);
     }
     if (status == TERSE_OK) status = ts_terse_wait(client, left, NULL);
+    if (status == TERSE_OK) status = ts_terse_wait(client, saved, NULL);
     if (status == TERSE_OK) ts_client_bye(core);
     return status;
 }

@@ -54,13 +54,15 @@ static terse_status save(const ts_training *run, const exact *parameters, ts_err
 /* Steady bytes are those of the steps, so they are asked for before the parameters travel; totals come last. */
 static terse_status gather(ts_training *run, exact *parameters, ts_summary *summary) {
     const ts_config *config = run->options->config;
-    const uint64_t warmup = config->error_feedback.warmup.steps;
+    const uint64_t first = terse_resumed(run->client);
+    const uint64_t warmup = config->error_feedback.warmup.steps > first ? config->error_feedback.warmup.steps : first;
     const bool evaluates = run->model->evaluate != NULL;
     terse_stats stats;
     TS_TRY(ts_training_check(run, terse_get_stats(run->client, &stats)));
     *summary = (ts_summary){.test_accuracy = -1,
                             .train_loss = run->train_loss,
                             .steps = run->total_steps,
+                            .resumed_step = first,
                             .epochs = run->steps_per_epoch ? run->total_steps / run->steps_per_epoch : 0,
                             .workers = run->workers,
                             .servers = terse_servers(run->client),

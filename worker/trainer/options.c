@@ -118,6 +118,7 @@ void ts_worker_options_help(const char *program, FILE *to) {
             program);
     ts_model_print_list(to);
     fprintf(to,
-            "\nThe first SIGINT or SIGTERM ends the whole job at the worker's next step, the second one this process.\n"
+            "\nThe first SIGINT or SIGTERM ends the whole job at the worker's next step (SIGTERM, with checkpoint.dir, after\n"
+            "a last checkpoint), the second one this process.\n"
             "Exit codes: 0 success, 1 failed, 2 config or command line, 3 a peer is gone or refused, 4 deadline.\n");
 }

@@ -43,17 +43,19 @@ void ts_progress_start(ts_progress *progress, const ts_progress_plan *plan, ts_t
                        uint64_t now_us) {
     char a[TS_HUMAN_CHARS], b[TS_HUMAN_CHARS];
     *progress = (ts_progress){.plan = *plan, .terminal = terminal, .out = out, .began_us = now_us, .shown_us = now_us,
-                              .epoch_began_us = now_us, .accuracy = -1};
+                              .epoch_began_us = now_us, .steps = plan->first_step, .shown_steps = plan->first_step,
+                              .accuracy = -1};
     fprintf(out, "training starts: %s, %s parameters, %u worker%s, %u server%s, %s steps", plan->model,
             ts_human_count(plan->parameters, a), plan->workers, plan->workers == 1 ? "" : "s", plan->servers,
             plan->servers == 1 ? "" : "s", ts_human_count(plan->total_steps, b));
     if (plan->steps_per_epoch) fprintf(out, " (%s an epoch)", ts_human_count(plan->steps_per_epoch, a));
+    if (plan->first_step) fprintf(out, ", going on from step %llu", (unsigned long long)plan->first_step);
     fprintf(out, "\n");
     fflush(out);
 }
 
 bool ts_progress_step(ts_progress *progress, uint64_t steps, double loss, uint64_t now_us) {
-    progress->loss = progress->steps == 0 ? loss : progress->loss + LOSS_WEIGHT * (loss - progress->loss);
+    progress->loss = progress->steps == progress->plan.first_step ? loss : progress->loss + LOSS_WEIGHT * (loss - progress->loss);
     progress->steps = steps;
     return now_us - progress->shown_us >= (progress->terminal.live ? LIVE_US : PLAIN_US);
 }
@@ -82,7 +84,7 @@ static void add_rates(const ts_progress *progress, uint64_t bytes, line *to) {
     char text[TS_HUMAN_CHARS];
     const ts_progress_plan *plan = &progress->plan;
     add(to, "  %s samples/s", ts_human_count((uint64_t)(progress->steps_per_s * (double)plan->samples_per_step), text));
-    double dense = (double)progress->steps * (double)plan->parameters * 8;
+    double dense = (double)(progress->steps - progress->plan.first_step) * (double)plan->parameters * 8;
     if (bytes > 0) add(to, "  ratio %s", ts_human_times(dense / (double)bytes, text));
 }
 

@@ -19,6 +19,7 @@ typedef struct {
     uint64_t parameters;
     uint32_t workers, servers;
     uint64_t total_steps;
+    uint64_t first_step;       /* taken before, in another life of the run */
     uint64_t steps_per_epoch;  /* 0: the model has no epochs */
     uint64_t samples_per_step; /* of all workers */
 } ts_progress_plan;

@@ -13,7 +13,8 @@
 #define BOTH_WAYS_BYTES 8u /* a float32 up and one down */
 
 uint64_t ts_summary_dense_bytes(const ts_summary *summary) {
-    return summary->workers * summary->steps * summary->parameters * BOTH_WAYS_BYTES;
+    uint64_t steps = summary->steps > summary->resumed_step ? summary->steps - summary->resumed_step : 0;
+    return summary->workers * steps * summary->parameters * BOTH_WAYS_BYTES;
 }
 
 double ts_summary_ratio(const ts_summary *summary) {
@@ -25,6 +26,7 @@ double ts_summary_ratio_steady(const ts_summary *summary) {
     if (summary->steady_steps == 0 || summary->steady_bytes == 0) return -1;
     ts_summary steady = *summary;
     steady.steps = summary->steady_steps;
+    steady.resumed_step = 0;
     return (double)ts_summary_dense_bytes(&steady) / (double)summary->steady_bytes;
 }
 
@@ -55,6 +57,7 @@ terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_er
         {"lost_rounds", whole(summary->lost_rounds)},
         {"parameters_xxh3", json_string(summary->parameters_xxh3)},
         {"seed", whole(summary->seed)},
+        {"resumed_step", whole(summary->resumed_step)},
     };
     json_t *root = json_object();
     bool complete = root != NULL;
@@ -87,7 +90,7 @@ void ts_summary_print(const ts_summary *summary, bool warmup, FILE *to) {
     fprintf(to, "\n");
     if (summary->test_accuracy >= 0)
         fprintf(to, "  %-16s %10.2f %%\n", "test accuracy", 100 * summary->test_accuracy);
-    fprintf(to, "  %-16s %12.4f\n", "training loss", summary->train_loss);
+    if (isfinite(summary->train_loss)) fprintf(to, "  %-16s %12.4f\n", "training loss", summary->train_loss);
     fprintf(to, "  %-16s %10.1f s   %s steps, %" PRIu32 " worker%s, %" PRIu32 " server%s, %s parameters\n", "time",
             summary->wall_s, ts_human_count(summary->steps, a), summary->workers, summary->workers == 1 ? "" : "s",
             summary->servers, summary->servers == 1 ? "" : "s", ts_human_count(summary->parameters, b));
@@ -98,6 +101,7 @@ void ts_summary_print(const ts_summary *summary, bool warmup, FILE *to) {
     if (warmup && ts_summary_ratio_steady(summary) >= 0) {
         ts_summary steady = *summary;
         steady.steps = summary->steady_steps;
+        steady.resumed_step = 0;
         print_bytes(to, "after warm-up", summary->steady_bytes, ts_summary_dense_bytes(&steady));
     }
     fprintf(to, "  %-16s %16s\n", "parameters_xxh3", summary->parameters_xxh3);

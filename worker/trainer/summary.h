@@ -13,6 +13,7 @@ typedef struct {
     double test_accuracy;  /* 0 … 1; below 0: the model has nothing to evaluate */
     double train_loss;     /* mean over the last epoch and all workers */
     uint64_t steps, epochs; /* epochs: whole ones */
+    uint64_t resumed_step;  /* of them, that this start did not take: it went on from a checkpoint */
     uint32_t workers, servers;
     uint64_t parameters;
     double wall_s;
@@ -23,7 +24,7 @@ typedef struct {
     uint64_t seed;
 } ts_summary;
 
-/* What the same steps cost as dense float32, both ways: workers × steps × parameters × 8. */
+/* What the same steps, those of this start, cost as dense float32, both ways: workers × steps × parameters × 8. */
 uint64_t ts_summary_dense_bytes(const ts_summary *summary);
 /* Dense bytes over the bytes that were sent; below 0 when there were none. */
 double ts_summary_ratio(const ts_summary *summary);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/trainer/train.h"
 
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -120,11 +122,18 @@ static terse_status one_step(ts_training *run, double *loss) {
     return ts_training_check(run, terse_step(run->client, run->gradients));
 }
 
-/* Told to the others at once: a worker that just dies is missed by the deadline only. */
+/*
+ * Told to the others at once: a worker that just dies is missed by the deadline only. With checkpoints a SIGTERM asks for
+ * a last one, which then ends the job here, too.
+ */
 static terse_status check_signal(ts_training *run) {
     int number = ts_stop_signal();
-    if (number == 0) return TERSE_OK;
+    if (number == 0 || run->asked_to_stop) return TERSE_OK;
     char what[128];
+    snprintf(what, sizeof what, "SIGTERM at worker %u", run->worker);
+    run->asked_to_stop = number == SIGTERM && ts_config_checkpoints(run->options->config) &&
+                         terse_checkpoint(run->client, 1, what) == TERSE_OK;
+    if (run->asked_to_stop) return TERSE_OK;
     snprintf(what, sizeof what, "stopped by signal %d (%s) at step %llu", number, strsignal(number),
              (unsigned long long)run->step);
     return say(run, TERSE_ESHUTDOWN, what);
@@ -133,7 +142,7 @@ static terse_status check_signal(ts_training *run) {
 static terse_status loop(ts_training *run, ts_progress *progress) {
     double loss_sum = 0, loss;
     uint64_t loss_steps = 0;
-    for (run->step = 0; run->step < run->total_steps;) {
+    for (run->step = terse_resumed(run->client); run->step < run->total_steps;) {
         TS_TRY(check_signal(run));
         TS_TRY(one_step(run, &loss));
         run->step++;
@@ -166,6 +175,7 @@ static terse_status run_steps(ts_training *run) {
                                        .workers = run->workers,
                                        .servers = terse_servers(run->client),
                                        .total_steps = run->total_steps,
+                                       .first_step = terse_resumed(run->client),
                                        .steps_per_epoch = run->steps_per_epoch,
                                        .samples_per_step = (uint64_t)run->workers * config->training.batch};
         ts_progress_start(&progress, &plan, ts_terminal_look(STDOUT_FILENO), stdout, run->began_us);
@@ -184,7 +194,7 @@ static terse_status train(ts_training *run) {
 }
 
 int ts_train(const ts_train_options *options) {
-    ts_training run = {.options = options, .model = options->model, .train_loss = 0};
+    ts_training run = {.options = options, .model = options->model, .train_loss = NAN};
     int argc = options->argc;
     char **argv = options->argv;
     terse_status status = terse_open(&run.client, NULL, &argc, &argv);

@@ -20,6 +20,7 @@ typedef struct {
     uint64_t period;             /* steps between two reports */
     uint64_t total_steps, step;  /* step: how many are done */
     uint64_t began_us;
+    bool asked_to_stop;          /* by a signal: after the next checkpoint */
     double train_loss;           /* mean since the last report but one, all workers */
     ts_error reason;             /* what was said last */
 } ts_training;

@@ -56,6 +56,9 @@ static int run(const ts_worker_options *options) {
 int main(int argc, char **argv) {
     /* A peer's death must be an error, not a signal; before anything that writes. */
     signal(SIGPIPE, SIG_IGN);
+    /* mpirun hands these to all ranks; they are meant for the servers. */
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
     ts_worker_options options;
     ts_error error = {.text = "out of memory"};
     terse_status status = ts_worker_options_read(argc, argv, &options, &error);

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/checkpoint.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+#include "server/session.h"
+
+#define REPORT_US 1000000u /* between two reports of the same part to server 0 */
+
+/* DIR, or DIR/JOB where jobs have names of their own. */
+static terse_status folder_of(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    const ts_transport_job *of = &job->server->transport->jobs[job->id];
+    bool named = job->server->transport->job_count > 1 || job->id > 0;
+    bool plain = !strchr(of->name, '/') && strcmp(of->name, "..") != 0 && strcmp(of->name, ".") != 0;
+    TS_REQUIRE(!named || plain, TERSE_EINVAL);
+    snprintf(c->job_folder, sizeof c->job_folder, "%s", named ? of->name : "");
+    return ts_ckpt_path(job->server->config->checkpoint.dir, c->job_folder[0] ? c->job_folder : NULL, NULL, &c->dir);
+}
+
+/* The job's folder, lock and past. */
+static terse_status open_folder(ts_job *job, ts_error *error) {
+    ts_checkpoint *c = &job->checkpoint;
+    TS_TRY(folder_of(job));
+    TS_TRY(ts_ckpt_probe_folder(c->dir, error));
+    TS_TRY(ts_ckpt_make_id(c->epoch));
+    memcpy(c->run, c->epoch, sizeof c->run);
+    if (job->server->index == 0) {
+        size_t answers = (size_t)job->server->transport->servers + job->members.count;
+        c->lead.answers = ts_mem_calloc(answers, sizeof *c->lead.answers);
+        c->lead.parts = ts_mem_calloc(answers, sizeof *c->lead.parts);
+        TS_REQUIRE(c->lead.answers && c->lead.parts, TERSE_ENOMEM);
+        TS_TRY(ts_ckpt_lock(c->dir, &c->lead.lock, error));
+        TS_TRY(ts_checkpoint_choose(job, error));
+        ts_session_decided(job);
+    }
+    return TERSE_OK;
+}
+
+void ts_checkpoint_remember(struct ts_job *job, uint64_t version) {
+    ts_checkpoint *c = &job->checkpoint;
+    c->committed = true;
+    c->committed_version = version;
+    snprintf(job->server->last_checkpoint, sizeof job->server->last_checkpoint, "step %" PRIu64 " in %s", version, c->dir);
+}
+
+void ts_checkpoint_free(ts_checkpoint *c) {
+    assert(c->running == 0);
+    ts_ckpt_writer_destroy(c->writer);
+    ts_ckpt_reader_close(c->reader);
+    if (c->dir && c->lead.lock >= 0) close(c->lead.lock);
+    ts_mem_free(c->dir);
+    ts_mem_free(c->from_dir);
+    ts_mem_free(c->without);
+    ts_mem_free(c->entries);
+    ts_mem_free(c->queue);
+    ts_mem_free(c->lead.answers);
+    ts_mem_free(c->lead.parts);
+    *c = (ts_checkpoint){.lead.lock = -1};
+}
+
+bool ts_checkpoint_decided(const struct ts_job *job) {
+    return !job->checkpoint.on || job->checkpoint.from != TS_FROM_UNKNOWN;
+}
+
+void ts_checkpoint_send(const struct ts_job *job, uint32_t peer, Terse__Checkpoint *message) {
+    const ts_checkpoint *c = &job->checkpoint;
+    Terse__Header header = TERSE__HEADER__INIT;
+    header.job = job->id;
+    header.body_case = TERSE__HEADER__BODY_CHECKPOINT;
+    header.checkpoint = message;
+    message->run = (char *)(uintptr_t)c->run;
+    message->epoch = (char *)(uintptr_t)c->epoch;
+    if (message->serial == 0) {
+        message->serial = c->serial;
+        message->version = c->version;
+    }
+    ts_link_control(job->server, peer, &header);
+}
+
+/* ---- this server's part ------------------------------------------------------------------------------------------------- */
+
+void ts_checkpoint_drop(struct ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    char file[TS_CKPT_NAME_CHARS];
+    assert(c->running == 0 || c->state == TS_CUT_NONE || c->state == TS_CUT_WRITTEN);
+    ts_ckpt_writer_destroy(c->writer);
+    c->writer = NULL;
+    ts_ckpt_part_file(false, job->server->index, job->server->transport->servers, file);
+    if (c->state == TS_CUT_WRITTEN) ts_ckpt_remove(c->dir, c->folder, file);
+    for (uint32_t i = c->taken; i < c->queued; i++) {
+        c->queue[i]->saving = false;
+        ts_rounds_consider(job, c->queue[i]);
+    }
+    c->queued = c->taken = 0;
+    c->state = TS_CUT_NONE;
+}
+
+/* A slice is at the cut: nobody changes it until it is written. */
+static void hold(ts_checkpoint *c, ts_slice_state *slice) {
+    slice->saving = true;
+    c->queue[c->queued++] = slice;
+}
+
+ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t version) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (c->state != TS_CUT_NONE && c->serial == serial) return TS_PLAN_TAKEN; /* repeated */
+    if (c->serial >= serial) return TS_PLAN_PASSED;
+    if (!ts_job_initialised(job)) return TS_PLAN_BUSY;
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        const ts_slice_state *slice = &job->store.slices[s];
+        bool leaves = slice->busy || slice->ready || slice->saving;
+        if (slice->version > version || (slice->version == version && leaves)) return TS_PLAN_PASSED;
+    }
+    if (c->running > 0) return TS_PLAN_BUSY;
+    /* A plan that was never reached gives way to a newer one. */
+    if (c->state == TS_CUT_WRITTEN) c->state = TS_CUT_NONE; /* it may be complete by now: it stays */
+    ts_checkpoint_drop(job);
+    c->state = TS_CUT_AHEAD;
+    c->serial = serial;
+    c->version = version;
+    c->began_us = ts_server_now(job->server);
+    c->unwritten = job->store.count;
+    c->settled = c->noted = false;
+    c->reason.text[0] = '\0';
+    c->part = (ts_ckpt_part){0};
+    ts_ckpt_folder_name(serial, version, c->folder);
+    for (uint32_t s = 0; s < job->store.count; s++)
+        if (job->store.slices[s].version == version) hold(c, &job->store.slices[s]);
+    ts_checkpoint_write(job);
+    return TS_PLAN_TAKEN;
+}
+
+void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!c->on || c->state != TS_CUT_AHEAD || slice->version != c->version) return;
+    hold(c, slice);
+    ts_checkpoint_write(job);
+}
+
+/* Tells server 0 what became of the part, until it says that it knows. */
+static void report(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    uint64_t now_us = ts_server_now(job->server);
+    bool over = c->state == TS_CUT_WRITTEN || c->state == TS_CUT_FAILED;
+    if (!over || !c->settled || c->noted || job->server->index == 0 || now_us < c->report_us) return;
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    message.kind = c->state == TS_CUT_WRITTEN ? TERSE__CHECKPOINT__KIND__WRITTEN : TERSE__CHECKPOINT__KIND__FAILED;
+    message.bytes = c->part.bytes;
+    message.seal = c->part.seal;
+    message.reason = c->reason.text;
+    ts_checkpoint_send(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &message);
+    c->report_us = now_us + REPORT_US;
+}
+
+void ts_checkpoint_advance(struct ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!c->on || job->state != TS_JOB_RUNNING) return;
+    if (!c->dir) {
+        ts_error error = {""};
+        terse_status status = open_folder(job, &error);
+        if (status != TERSE_OK) {
+            ts_job_fail(job, status, "server %u: checkpoints: %s", job->server->index,
+                        error.text[0] ? error.text : terse_strerror(status));
+            return;
+        }
+    }
+    if (c->from == TS_FROM_UNKNOWN) ts_checkpoint_ask(job);
+    else if (job->server->index == 0) ts_checkpoint_lead_advance(job);
+    else report(job);
+}
+
+/* ---- what server 0 says --------------------------------------------------------------------------------------------------- */
+
+static void answer_plan(ts_job *job, uint32_t peer, const Terse__Checkpoint *plan) {
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    ts_plan_verdict verdict = ts_checkpoint_plan(job, plan->serial, plan->version);
+    if (verdict == TS_PLAN_BUSY) return;
+    message.kind = verdict == TS_PLAN_TAKEN ? TERSE__CHECKPOINT__KIND__PLANNED : TERSE__CHECKPOINT__KIND__PASSED;
+    message.serial = plan->serial;
+    message.version = plan->version;
+    ts_checkpoint_send(job, peer, &message);
+}
+
+static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    bool current = c->state != TS_CUT_NONE && message->serial == c->serial;
+    switch (message->kind) {
+    case TERSE__CHECKPOINT__KIND__FROM: return ts_checkpoint_answer(job, message);
+    case TERSE__CHECKPOINT__KIND__PLAN: answer_plan(job, peer, message); break;
+    case TERSE__CHECKPOINT__KIND__NOTED: c->noted = c->noted || current; break;
+    case TERSE__CHECKPOINT__KIND__COMMITTED:
+        if (message->serial <= c->committed_serial) break;
+        c->committed_serial = message->serial;
+        ts_checkpoint_remember(job, message->version);
+        if (current && c->state == TS_CUT_WRITTEN) c->state = TS_CUT_NONE;
+        ts_checkpoint_prune(job, message->keep_from);
+        break;
+    case TERSE__CHECKPOINT__KIND__ABANDONED:
+        c->noted = c->noted || current;
+        if (current && c->running == 0) ts_checkpoint_drop(job);
+        break;
+    default: return TERSE_EPEER;
+    }
+    return TERSE_OK;
+}
+
+terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
+    const ts_transport *transport = job->server->transport;
+    TS_REQUIRE(job->checkpoint.on && job->checkpoint.dir, TERSE_ESTATE);
+    if (job->server->index == 0) return ts_checkpoint_lead_message(job, peer, message);
+    TS_REQUIRE(peer == ts_transport_find(transport, TS_ROLE_SERVER, 0), TERSE_EPEER);
+    return from_lead(job, peer, message);
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------------- */
+
+bool ts_checkpoint_request(struct ts_job *job, const char *stop) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!c->on || !job->training || job->members.done == job->members.count) return false;
+    if (job->server->index == 0) {
+        c->lead.requested = true;
+        c->lead.requested_us = ts_server_now(job->server);
+        if (stop) {
+            c->lead.stop = true;
+            snprintf(c->lead.stop_reason, sizeof c->lead.stop_reason, "%s", stop);
+        }
+        return true;
+    }
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
+    message.stop = stop != NULL;
+    message.reason = (char *)(uintptr_t)(stop ? stop : "");
+    ts_checkpoint_send(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &message);
+    return true;
+}
+
+bool ts_checkpoint_pending(const struct ts_job *job) {
+    const ts_checkpoint *c = &job->checkpoint;
+    if (!c->on) return false;
+    if (c->running > 0 || c->lead.committing) return true;
+    bool cut = c->state == TS_CUT_CLOSING || c->state == TS_CUT_WRITTEN || (c->state == TS_CUT_AHEAD && c->queued > 0);
+    if (job->server->index == 0) return cut && c->lead.active;
+    /* Server 0 may have given it up and left. */
+    bool late = c->settled && ts_server_now(job->server) - c->settled_us > ts_server_deadline_us(job->server);
+    return cut && !c->noted && !late;
+}
+
+void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
+    const ts_checkpoint *c = &job->checkpoint;
+    if (!c->on) return;
+    welcome->epoch = (char *)(uintptr_t)c->epoch;
+    welcome->checkpoint_folder = (char *)(uintptr_t)c->job_folder;
+    if (c->from != TS_FROM_CHECKPOINT) return;
+    resumed->run = (char *)(uintptr_t)c->parent.run;
+    resumed->epoch = (char *)(uintptr_t)c->parent.epoch;
+    resumed->serial = c->parent.serial;
+    resumed->version = c->parent.version;
+    resumed->without = c->without && c->without[worker];
+    welcome->resumed = resumed;
+    welcome->initialised = true;
+}

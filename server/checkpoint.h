@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints of a job (proto/CHECKPOINT.md; WIRE.md, "Checkpoints").
+ *
+ * Server 0 plans a cut at a version ahead, and tells everybody. When a slice reaches it, its arrays go to this server's
+ * file in the executor, straight from where they lie: the slice's next round waits until they are written, so nothing is
+ * copied and memory does not grow. Then the file is brought to the disk, and server 0 told. It writes the manifest when
+ * all servers and workers have reported. Whatever fails costs that checkpoint, never the training.
+ *
+ * At the start server 0 decides what the job goes on from; the others ask it, and welcome nobody before.
+ *
+ * Thread: the loop's, but for the work in the executor.
+ */
+#ifndef TS_SERVER_CHECKPOINT_H
+#define TS_SERVER_CHECKPOINT_H
+
+#include "common/ckpt/ckpt_manifest.h"
+#include "common/net/transport.h"
+#include "common/wire/frame.h"
+#include "server/store.h"
+
+struct ts_job;
+
+typedef enum {
+    TS_CUT_NONE,
+    TS_CUT_AHEAD,   /* planned; some slices have not been written yet */
+    TS_CUT_CLOSING, /* the file is on its way to the disk */
+    TS_CUT_WRITTEN,
+    TS_CUT_FAILED   /* `reason` says why */
+} ts_cut_state;
+
+typedef enum { TS_FROM_UNKNOWN, TS_FROM_START, TS_FROM_CHECKPOINT } ts_from;
+
+/* Of server 0: what it knows of the others. */
+typedef struct {
+    bool active, committing;
+    uint64_t next_serial;
+    uint64_t gap;              /* how many versions ahead a cut is planned: more after it was too late somewhere */
+    uint64_t planned_version;  /* of the last plan: never twice */
+    bool requested, stop;      /* one soon; and then the end */
+    char stop_reason[64];
+    uint64_t requested_us, resend_us, written_us;
+    uint8_t *answers;          /* [own] a server, then a worker: bits below */
+    ts_ckpt_part *parts;       /* [own] likewise */
+    int lock;                  /* of the folder; -1 for none */
+} ts_checkpoint_lead;
+
+enum { TS_ANSWER_PLANNED = 1, TS_ANSWER_REPORTED = 2 };
+
+typedef struct {
+    bool on;
+    char *dir;                 /* [own] the job's folder of checkpoints */
+    char job_folder[TS_JOB_NAME_CHARS]; /* its name below checkpoint.dir; "" for that itself */
+    char *from_dir;            /* [own] the folder that `from` lies in */
+    char run[TS_CKPT_ID_CHARS + 1], epoch[TS_CKPT_ID_CHARS + 1];
+    uint8_t digest[TS_DIGEST_BYTES];
+    /* What the job goes on from. */
+    ts_from from;
+    ts_ckpt_identity parent;   /* of this server's part */
+    bool *without;             /* [own] server 0: a worker that has no part there */
+    uint64_t asked_us;
+    ts_ckpt_reader *reader;    /* [own] while slices are loaded */
+    uint32_t unread;           /* slices that are not asked for yet */
+    /* The cut. */
+    ts_cut_state state;
+    uint64_t serial, version;
+    char folder[TS_CKPT_NAME_CHARS];
+    ts_ckpt_writer *writer;
+    uint32_t *entries;         /* [own] numbers of the file's entries, by slice and array */
+    ts_slice_state **queue;    /* [own] slices that wait to be written, and room for all */
+    uint32_t queued, taken;    /* how many were put into the queue, and taken from it */
+    uint32_t unwritten;
+    ts_ckpt_part part;
+    ts_error reason;
+    bool settled, noted;       /* its outcome is known here; and to server 0 */
+    uint64_t report_us, began_us, settled_us;
+    unsigned running;          /* works in the executor */
+    unsigned saving;           /* of these, of slices */
+    /* The last that is complete, as far as is known here. */
+    bool committed;
+    uint64_t committed_serial, committed_version;
+    ts_checkpoint_lead lead;
+} ts_checkpoint;
+
+void ts_checkpoint_free(ts_checkpoint *checkpoint); /* a zeroed one is fine; not while works run */
+
+/* Whether workers can be welcomed: only once the folder is there, and it is decided what the job goes on from. */
+bool ts_checkpoint_decided(const struct ts_job *job);
+/* Whether the slices' first values come from a checkpoint. */
+static inline bool ts_checkpoint_resumes(const ts_checkpoint *checkpoint) {
+    return checkpoint->on && checkpoint->from == TS_FROM_CHECKPOINT;
+}
+/*
+ * The contract is known, and the slices are there: checks it against the checkpoint's, and begins to load.
+ * Returns TERSE_OK; TERSE_EMISMATCH, TERSE_EIO, TERSE_ECORRUPT, …: error names what differs or is missing; TERSE_ENOMEM.
+ */
+terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) TERSE_NODISCARD;
+/* What a Welcome to this worker says of it. welcome, resumed: [out], pointing into the job. */
+void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed);
+
+/* A slice has reached a new version: it is held fast when that is the cut. */
+void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice);
+/* From a server or worker. Returns TERSE_OK; TERSE_EPEER, TERSE_ECORRUPT: refused. */
+terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
+/* Opens the folder at first; then plans, repeats, commits. At every tick. */
+void ts_checkpoint_advance(struct ts_job *job);
+/* One soon; stop: [borrow] why the job is to end then, or NULL. Returns whether there will be one. */
+bool ts_checkpoint_request(struct ts_job *job, const char *stop);
+/* Whether the job may not end yet, since one is being written. */
+bool ts_checkpoint_pending(const struct ts_job *job);
+
+/* ---- among the files of the checkpoint ---------------------------------------------------------------------------------- */
+
+/* A message to a peer of the transport; run, epoch, serial and version are filled in. */
+void ts_checkpoint_send(const struct ts_job *job, uint32_t peer, Terse__Checkpoint *message);
+/* Takes a plan. BUSY: with the work on the one before; the question may come again. */
+typedef enum { TS_PLAN_TAKEN, TS_PLAN_PASSED, TS_PLAN_BUSY } ts_plan_verdict;
+ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t version);
+/* Lets go of the cut; what was written of it is removed. */
+void ts_checkpoint_drop(struct ts_job *job);
+
+/* checkpoint_work.c: what runs in the executor. */
+void ts_checkpoint_write(struct ts_job *job);  /* slices of the queue, and the end of the file */
+void ts_checkpoint_load(struct ts_job *job);   /* slices from the reader */
+void ts_checkpoint_commit(struct ts_job *job); /* server 0: manifest and removal of old ones */
+void ts_checkpoint_prune(struct ts_job *job, uint64_t keep_from); /* this server's own old parts */
+
+/* checkpoint_arrays.c: the arrays of a slice, as entries of a part. */
+typedef struct {
+    float *values;          /* [borrow] of the slice */
+    size_t n;
+    ts_decode_state *state; /* with is_mark: of which the mark is */
+    bool is_mark;           /* one U64 */
+    char what[40];          /* behind '#'; "" for the parameters */
+} ts_slice_array;
+/* How many numbers there are, for ts_slice_array_of; the same for all slices. */
+unsigned ts_slice_arrays(uint32_t workers);
+/* An array by its number. Returns whether the slice has it. */
+bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number, ts_slice_array *out);
+/* Makes the writer with an entry for each array of each slice. Returns TERSE_OK and what the writer returns. */
+terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) TERSE_NODISCARD;
+/* Writes, or reads, all arrays of a slice. Thread: any. Returns what writer or reader return. */
+terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) TERSE_NODISCARD;
+terse_status ts_checkpoint_get_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) TERSE_NODISCARD;
+
+/* checkpoint_lead.c: server 0. */
+void ts_checkpoint_lead_advance(struct ts_job *job);
+terse_status ts_checkpoint_lead_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
+/* This server's own part is written or failed. */
+void ts_checkpoint_lead_own(struct ts_job *job);
+void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, uint64_t keep_from);
+
+/* checkpoint_resume.c */
+/* The last complete checkpoint, for the message when the job ends. */
+void ts_checkpoint_remember(struct ts_job *job, uint64_t version);
+
+/* Server 0: chooses. Returns TERSE_OK; TERSE_EIO, TERSE_EMISMATCH and others: error says; TERSE_ENOMEM. */
+terse_status ts_checkpoint_choose(struct ts_job *job, ts_error *error) TERSE_NODISCARD;
+/* Asks server 0, or takes its answer. */
+void ts_checkpoint_ask(struct ts_job *job);
+terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *message) TERSE_NODISCARD;
+void ts_checkpoint_say_from(const struct ts_job *job, uint32_t peer);
+
+#endif

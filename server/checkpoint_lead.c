@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints at server 0: when there is one, who has reported, when it is complete. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/checkpoint.h"
+#include "server/job.h"
+
+#define RESEND_US 200000u
+#define FIRST_GAP 2u       /* versions: a plan sent now arrives before what leads to the version after the next */
+#define GAP_MAX 1024u
+#define PATIENCE_US 600000000u /* for disks, once this server's part is written */
+#define SAME_REQUEST_US 1000000u /* mpirun hands a signal to all ranks: they ask for the same */
+
+static uint64_t highest(const ts_job *job) {
+    uint64_t version = 0;
+    for (uint32_t s = 0; s < job->store.count; s++)
+        if (job->store.slices[s].version > version) version = job->store.slices[s].version;
+    return version;
+}
+
+/* Number among the answers: servers, then workers. */
+static uint32_t number_of(const ts_job *job, bool worker, uint32_t index) {
+    return worker ? job->server->transport->servers + index : index;
+}
+
+/* Whether the cut waits for a worker's part: it owes the push that leads to it. */
+static bool wanted(const ts_job *job, uint32_t worker) {
+    return job->members.members[worker].state != TS_MEMBER_GONE &&
+           ts_membership_expects(&job->members, worker, job->checkpoint.version - 1);
+}
+
+/* Says something to all servers but this one, and to all workers that are here. */
+static void say_all(ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered) {
+    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    const ts_transport *transport = job->server->transport;
+    for (uint32_t i = 0; i < transport->servers + job->members.count; i++) {
+        bool worker = i >= transport->servers;
+        if (i == 0 || (unanswered && (lead->answers[i] & TS_ANSWER_PLANNED))) continue;
+        if (worker && job->members.members[i - transport->servers].state != TS_MEMBER_ATTACHED) continue;
+        Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+        message.kind = kind;
+        message.keep_from = keep_from;
+        ts_checkpoint_send(job, worker ? ts_job_peer(job, i - transport->servers)
+                                       : ts_transport_find(transport, TS_ROLE_SERVER, i), &message);
+    }
+}
+
+/* The next version to cut at, or 0. */
+static uint64_t choose_version(const ts_job *job, uint64_t now) {
+    const ts_config *config = job->server->config;
+    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    uint64_t every = config->checkpoint.every_steps, total = job->contract->total_steps, version = 0;
+    if (lead->requested) {
+        version = now + lead->gap;
+    } else if (every > 0) {
+        uint64_t from = now + (lead->gap > FIRST_GAP ? lead->gap : 1);
+        version = from <= UINT64_MAX - every ? (from - 1) / every * every + every : 0;
+    }
+    if (total > 0 && version > total) version = lead->requested || config->checkpoint.at_end ? total : 0;
+    if (total > 0 && version == 0 && config->checkpoint.at_end) version = total;
+    return version > now && version > lead->planned_version ? version : 0;
+}
+
+/* The job ends as it was asked to. */
+static void stop(ts_job *job, const char *outcome) {
+    ts_checkpoint *c = &job->checkpoint;
+    ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %s: %s", c->lead.stop_reason, outcome);
+}
+
+static void end_plan(ts_job *job) {
+    ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    size_t answers = (size_t)job->server->transport->servers + job->members.count;
+    lead->active = lead->committing = false;
+    lead->written_us = 0;
+    memset(lead->answers, 0, answers * sizeof *lead->answers);
+    memset(lead->parts, 0, answers * sizeof *lead->parts);
+}
+
+/* This checkpoint will not be. reason: NULL when nothing is wrong. */
+static void abandon(ts_job *job, const char *reason) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (reason)
+        ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up; the training goes on", "step=%" PRIu64 " reason=\"%s\"",
+               c->version, reason);
+    say_all(job, TERSE__CHECKPOINT__KIND__ABANDONED, 0, false);
+    end_plan(job);
+    if (c->running == 0) ts_checkpoint_drop(job);
+    if (reason && c->lead.stop) {
+        char outcome[TS_ERROR_CHARS];
+        snprintf(outcome, sizeof outcome, "no checkpoint could be written: %.900s", reason);
+        stop(job, outcome);
+    }
+}
+
+static void plan(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    uint64_t now = highest(job), version = choose_version(job, now);
+    if (version == 0 && c->lead.requested) {
+        c->lead.requested = false;
+        if (c->lead.stop) stop(job, "the training is at its end");
+        return;
+    }
+    if (version == 0 || c->running > 0) return;
+    uint64_t serial = c->lead.next_serial++;
+    c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
+    c->lead.answers[0] |= TS_ANSWER_PLANNED;
+    if (ts_checkpoint_plan(job, serial, version) != TS_PLAN_TAKEN) {
+        end_plan(job); /* another at the next tick */
+        return;
+    }
+    c->lead.planned_version = version;
+    c->lead.requested = false;
+    c->lead.resend_us = ts_server_now(job->server) + RESEND_US;
+    say_all(job, TERSE__CHECKPOINT__KIND__PLAN, 0, true);
+    ts_log(TS_LOG_DEBUG, "checkpoint", "planned", "serial=%" PRIu64 " step=%" PRIu64 " now=%" PRIu64, serial, version, now);
+}
+
+/* Whether all whose parts are wanted have reported; else `text` names the first that has not. */
+static bool all_reported(const ts_job *job, char *text, size_t capacity) {
+    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    const ts_transport *transport = job->server->transport;
+    for (uint32_t i = 0; i < transport->servers + job->members.count; i++) {
+        bool worker = i >= transport->servers;
+        if (lead->answers[i] & TS_ANSWER_REPORTED || (worker && !wanted(job, i - transport->servers))) continue;
+        uint32_t peer = worker ? ts_job_peer(job, i - transport->servers) : ts_transport_find(transport, TS_ROLE_SERVER, i);
+        snprintf(text, capacity, "%s", ts_server_peer_name(job->server, peer));
+        return false;
+    }
+    return true;
+}
+
+/* Nobody will bring the slices to the cut. */
+static bool out_of_reach(const ts_job *job) {
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (wanted(job, w)) return false;
+    return ts_store_version(&job->store) < job->checkpoint.version;
+}
+
+static void follow(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    uint64_t now_us = ts_server_now(job->server);
+    char missing[160] = "", reason[256];
+    if (out_of_reach(job)) {
+        abandon(job, c->lead.stop ? "the training ended before" : NULL);
+        return;
+    }
+    if (c->state == TS_CUT_WRITTEN && all_reported(job, missing, sizeof missing)) {
+        c->lead.committing = true;
+        ts_checkpoint_commit(job);
+        return;
+    }
+    if (c->lead.written_us > 0 && now_us - c->lead.written_us > PATIENCE_US) {
+        snprintf(reason, sizeof reason, "%s has not written its part for %.0f s", missing, PATIENCE_US / 1e6);
+        abandon(job, reason);
+        return;
+    }
+    if (now_us < c->lead.resend_us) return;
+    c->lead.resend_us = now_us + RESEND_US;
+    say_all(job, TERSE__CHECKPOINT__KIND__PLAN, 0, true);
+}
+
+void ts_checkpoint_lead_advance(struct ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!job->training || job->server->upstream) return;
+    if (c->lead.gap == 0) c->lead.gap = FIRST_GAP;
+    if (c->lead.active && c->lead.requested && c->state == TS_CUT_AHEAD && c->queued == 0 && c->version > highest(job)) {
+        if (c->version <= highest(job) + c->lead.gap) {
+            c->lead.requested = false; /* this one will do */
+        } else { /* what was asked for comes before what was planned for later */
+            c->lead.planned_version = 0;
+            abandon(job, NULL);
+        }
+    }
+    if (c->lead.active && !c->lead.committing) follow(job);
+    if (!c->lead.active && job->state == TS_JOB_RUNNING) plan(job);
+}
+
+void ts_checkpoint_lead_own(struct ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!c->lead.active) return; /* given up meanwhile */
+    if (c->state == TS_CUT_FAILED) {
+        abandon(job, c->reason.text);
+        return;
+    }
+    c->lead.answers[0] |= TS_ANSWER_REPORTED;
+    c->lead.parts[0] = c->part;
+    c->lead.written_us = ts_server_now(job->server);
+}
+
+void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, uint64_t keep_from) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (status != TERSE_OK) {
+        c->lead.committing = false;
+        abandon(job, error->text[0] ? error->text : terse_strerror(status));
+        return;
+    }
+    uint64_t bytes = 0;
+    uint32_t parts = job->server->transport->servers + job->members.count;
+    for (uint32_t i = 0; i < parts; i++) bytes += c->lead.parts[i].bytes;
+    c->committed_serial = c->serial;
+    ts_checkpoint_remember(job, c->version);
+    c->lead.gap = FIRST_GAP;
+    ts_log(TS_LOG_INFO, "checkpoint", "a checkpoint is complete", "step=%" PRIu64 " folder=%s/%s bytes=%" PRIu64 " took_s=%.2f",
+           c->version, c->dir, c->folder, bytes, (double)(ts_server_now(job->server) - c->began_us) / 1e6);
+    say_all(job, TERSE__CHECKPOINT__KIND__COMMITTED, keep_from, false);
+    end_plan(job);
+    c->state = TS_CUT_NONE;
+    if (!c->lead.stop || c->lead.requested) {
+        ts_checkpoint_advance(job);
+        return;
+    }
+    char outcome[TS_ERROR_CHARS];
+    snprintf(outcome, sizeof outcome, "checkpoint %.700s/%s is complete; the same command goes on from step %" PRIu64, c->dir,
+             c->folder, c->version);
+    stop(job, outcome);
+}
+
+/* ---- what the others say ---------------------------------------------------------------------------------------------------- */
+
+/* Tells a peer what has become of the checkpoint that it speaks of. */
+static void answer(ts_job *job, uint32_t peer, const Terse__Checkpoint *of) {
+    const ts_checkpoint *c = &job->checkpoint;
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    message.serial = of->serial;
+    message.version = of->version;
+    message.kind = c->lead.active && of->serial == c->serial ? TERSE__CHECKPOINT__KIND__NOTED
+                   : c->committed && of->serial == c->committed_serial ? TERSE__CHECKPOINT__KIND__COMMITTED
+                                                                       : TERSE__CHECKPOINT__KIND__ABANDONED;
+    ts_checkpoint_send(job, peer, &message);
+}
+
+static void on_request(ts_job *job, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    uint64_t now_us = ts_server_now(job->server);
+    char reason[64];
+    bool same = c->lead.requested_us > 0 && now_us - c->lead.requested_us < SAME_REQUEST_US && !message->stop;
+    if (same || c->lead.stop) return;
+    snprintf(reason, sizeof reason, "%s", message->reason[0] ? message->reason : "a request");
+    bool taken = ts_checkpoint_request(job, message->stop ? reason : NULL);
+    if (!taken && message->stop) ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %s before the training began", reason);
+}
+
+static void on_report(ts_job *job, uint32_t peer, uint32_t number, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    char reason[TS_ERROR_CHARS];
+    if (c->lead.active && message->serial == c->serial) {
+        c->lead.answers[number] |= TS_ANSWER_PLANNED;
+        if (message->kind == TERSE__CHECKPOINT__KIND__FAILED) {
+            snprintf(reason, sizeof reason, "%s: %.800s", ts_server_peer_name(job->server, peer), message->reason);
+            abandon(job, reason);
+        } else if (!c->lead.committing) {
+            c->lead.answers[number] |= TS_ANSWER_REPORTED;
+            c->lead.parts[number] = (ts_ckpt_part){.bytes = message->bytes, .seal = message->seal};
+        }
+    }
+    answer(job, peer, message);
+    ts_checkpoint_advance(job);
+}
+
+static void on_passed(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!c->lead.active || c->lead.committing || message->serial != c->serial || (worker && !wanted(job, index))) return;
+    ts_log(TS_LOG_DEBUG, "checkpoint", "a plan came too late", "step=%" PRIu64 " gap=%" PRIu64, c->version, c->lead.gap);
+    if (c->lead.gap < GAP_MAX) c->lead.gap *= 2;
+    if (c->lead.stop) c->lead.requested = true;
+    abandon(job, NULL);
+}
+
+terse_status ts_checkpoint_lead_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    const ts_peer *from = &job->server->transport->peers[peer];
+    bool worker = from->role == TS_ROLE_WORKER;
+    uint32_t number = number_of(job, worker, from->index);
+    bool mine = c->lead.active && message->serial == c->serial;
+    switch (message->kind) {
+    case TERSE__CHECKPOINT__KIND__WHICH: ts_checkpoint_say_from(job, peer); break;
+    case TERSE__CHECKPOINT__KIND__PLANNED:
+        if (mine) c->lead.answers[number] |= TS_ANSWER_PLANNED;
+        break;
+    case TERSE__CHECKPOINT__KIND__PASSED: on_passed(job, worker, from->index, message); break;
+    case TERSE__CHECKPOINT__KIND__WRITTEN:
+        TS_REQUIRE(message->bytes > 0, TERSE_ECORRUPT);
+        on_report(job, peer, number, message);
+        break;
+    case TERSE__CHECKPOINT__KIND__FAILED: on_report(job, peer, number, message); break;
+    case TERSE__CHECKPOINT__KIND__REQUEST: on_request(job, message); break;
+    default: return TERSE_EPEER;
+    }
+    return TERSE_OK;
+}

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints over mpirun: going on from one gives the bits of never having stopped, whatever ended the run before; and
+every file is read by a reader that knows the formats only from their description."""
+import glob
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+from cases_train import MLP, SOFTMAX
+from launch import BUILD, Run, job, kill
+from safetensors_reader import read_metadata, read_safetensors
+
+STEPS = 60
+
+
+def manifests(folder):
+    """Complete checkpoints: step -> manifest, folder."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(folder, "ckpt-*", "manifest.json"))):
+        with open(path, encoding="utf-8") as file:
+            manifest = json.load(file)
+        found[manifest["version"]] = (manifest, os.path.dirname(path))
+    return found
+
+
+def start(folder, config, servers, workers, sets, seconds, name="ckpt"):
+    """A run whose checkpoints go to folder/name; its summary's path."""
+    summary = os.path.join(folder, f"summary-{random.getrandbits(48):x}.json")
+    sets = [f"checkpoint.dir={os.path.join(folder, name)}", f"training.max_steps={STEPS}"] + list(sets)
+    return Run(job(servers, workers, config, sets, ["--summary", summary]), seconds), summary
+
+
+def finished(run, summary):
+    code = run.finish()
+    assert code == 0, f"mpirun ended with {code}:\n{run.text()}"
+    with open(summary, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def whole(folder, config, servers, workers, sets, seconds, name="whole"):
+    return finished(*start(folder, config, servers, workers, sets, seconds, name))
+
+
+def check_files(manifest, folder):
+    """All of a checkpoint's files, by the description in proto/CHECKPOINT.md: ranges cover every tensor once."""
+    covered = {}
+    for index, part in enumerate(manifest["servers"]):
+        path = os.path.join(folder, part["file"])
+        assert os.path.getsize(path) == part["bytes"], path
+        notes = read_metadata(path)
+        assert notes["terse.seal"] == part["seal"] and notes["terse.epoch"] == manifest["epoch"], notes
+        assert notes["terse.role"] == "server" and notes["terse.index"] == str(index), notes
+        tensors = read_safetensors(path)
+        assert len(notes["terse.xxh3"]) == 16 * len(tensors), path
+        for name, entry in tensors.items():
+            match = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
+            if match:
+                begin, end = int(match[2]), int(match[3])
+                assert entry["elements"] == end - begin and entry["dtype"] == "F32", name
+                covered.setdefault(match[1], []).append((begin, end))
+    for tensor in manifest["contract"]["tensors"]:
+        elements = 1
+        for extent in tensor["shape"]:
+            elements *= extent
+        at = 0
+        for begin, end in sorted(covered.pop(tensor["name"])):
+            assert begin == at, tensor["name"]
+            at = end
+        assert at == elements, tensor["name"]
+    assert not covered, covered.keys()
+    for part in manifest["workers"]:
+        tensors = read_safetensors(os.path.join(folder, part["file"]))
+        for tensor in manifest["contract"]["tensors"]:
+            assert tensors[tensor["name"] + "#residual"]["shape"] == tensor["shape"], tensor
+
+
+def resume_is_bit_for_bit(config, servers, workers, *sets):
+    """The checkpoint in the middle of a run, gone on from in another folder, ends as the run did."""
+    def case(folder, seconds):
+        every = ["checkpoint.every_steps=20", "checkpoint.keep=9"]
+        want = whole(folder, config, servers, workers, list(sets) + every, seconds)
+        found = manifests(os.path.join(folder, "whole"))
+        middle = [step for step in found if 0 < step < STEPS]
+        assert middle and STEPS in found, (found.keys(), os.listdir(os.path.join(folder, "whole")))
+        for manifest, path in found.values():
+            check_files(manifest, path)
+        resume = [f"checkpoint.resume={found[middle[0]][1]}"]
+        got = finished(*start(folder, config, servers, workers, list(sets) + resume, seconds, "rest"))
+        assert got["resumed_step"] == middle[0] and got["steps"] == STEPS, got
+        assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+        last = manifests(os.path.join(folder, "rest"))
+        assert list(last) == [STEPS] and last[STEPS][0]["parent"]["version"] == middle[0], last
+        # Not only the parameters: everything that both runs keep.
+        for part in os.listdir(last[STEPS][1]):
+            if part.endswith(".safetensors"):
+                ours = read_safetensors(os.path.join(last[STEPS][1], part))
+                theirs = read_safetensors(os.path.join(found[STEPS][1], part))
+                assert ours.keys() == theirs.keys(), part
+                for name in ours:
+                    assert ours[name]["bytes"] == theirs[name]["bytes"], f"{part}: {name} differs"
+    return case
+
+
+SLOW = ["checkpoint.every_steps=1", "checkpoint.keep=2"]
+
+
+def first_checkpoint(run, folder, seconds=40):
+    """Waits until one is complete."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and run.process.poll() is None:
+        if manifests(folder):
+            return
+        time.sleep(0.02)
+    assert manifests(folder), f"no checkpoint came:\n{run.text()}"
+
+
+def sigterm_drains(folder, seconds):
+    want = whole(folder, MLP, 2, 3, [], seconds)
+    run, summary = start(folder, MLP, 2, 3, ["checkpoint.every_steps=5"], seconds)
+    first_checkpoint(run, os.path.join(folder, "ckpt"))
+    kill(run.ranks()[0], signal.SIGTERM)
+    run.finish()
+    text = run.text()
+    assert "stopped by SIGTERM: checkpoint " in text and "the same command goes on from step" in text, text
+    assert not os.path.exists(summary), "the run had ended by itself before"
+    stopped = max(manifests(os.path.join(folder, "ckpt")))
+    got = finished(*start(folder, MLP, 2, 3, [], seconds))
+    assert got["resumed_step"] == stopped > 0, (got, stopped)
+    assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+
+
+def sigterm_at_a_worker_drains(folder, seconds):
+    run, summary = start(folder, MLP, 2, 3, ["checkpoint.every_steps=5"], seconds)
+    first_checkpoint(run, os.path.join(folder, "ckpt"))
+    kill(run.ranks()[3], signal.SIGTERM)
+    run.finish()
+    assert "stopped by SIGTERM at worker 1: checkpoint " in run.text(), run.text()
+    assert not os.path.exists(summary)
+
+
+def sigusr1_is_a_checkpoint(folder, seconds):
+    run, summary = start(folder, MLP, 2, 2, ["checkpoint.at_end=false"], seconds)
+    assert run.wait_for("training starts:", 40), run.text()
+    kill(run.ranks()[1], signal.SIGUSR1)  # a server that is not the first asks it
+    finished(run, summary)
+    found = manifests(os.path.join(folder, "ckpt"))
+    assert len(found) == 1, (found.keys(), run.text())
+
+
+def server_death_names_the_way_on(folder, seconds):
+    want = whole(folder, MLP, 2, 3, [], seconds)
+    sets = ["checkpoint.every_steps=5", "consistency.deadline_s=3"]
+    run, _ = start(folder, MLP, 2, 3, sets, seconds)
+    first_checkpoint(run, os.path.join(folder, "ckpt"))
+    kill(run.ranks()[1], signal.SIGKILL)
+    run.finish()
+    text = run.text()
+    assert re.search(r"the last checkpoint is at step \d+: the same mpirun command goes on from it", text), text
+    got = finished(*start(folder, MLP, 2, 3, [], seconds))
+    assert got["resumed_step"] > 0 and got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+
+
+def killed_at_any_instant(folder, seconds):
+    """Checkpoints at nearly every step; everything is killed in the middle; what is left is whole."""
+    want = whole(folder, MLP, 2, 2, [], seconds)
+    chance = random.Random(7)
+    ended = None
+    for _ in range(8):
+        run, summary = start(folder, MLP, 2, 2, SLOW, seconds)
+        until = time.monotonic() + 3.5 + 1.5 * chance.random()
+        while time.monotonic() < until and run.process.poll() is None:
+            time.sleep(0.01)
+        if run.process.poll() is not None:
+            ended = finished(run, summary)
+            break
+        for pid in list(run.ranks().values()) + [run.process.pid]:
+            kill(pid, signal.SIGKILL)
+        run.finish()
+    if ended is None:
+        ended = finished(*start(folder, MLP, 2, 2, [], seconds))
+    assert ended["resumed_step"] > 0, ended
+    assert ended["parameters_xxh3"] == want["parameters_xxh3"], (ended, want)
+    left = [n for n in os.listdir(os.path.join(folder, "ckpt")) if n.startswith("ckpt-")]
+    assert len(left) <= 3, left  # kept ones, no rubbish of killed runs
+
+
+def full_disk(folder, seconds):
+    """A disk of 3 MB has room for no checkpoint: each is given up by name, and the training goes on."""
+    small = os.path.join(folder, "small")
+    os.mkdir(small)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", small], capture_output=True, check=False).returncode:
+        print("skipped: no right to mount a small disk")
+        return
+    try:
+        run, summary = start(small, MLP, 2, 2, ["checkpoint.every_steps=20", "checkpoint.keep=1"], seconds)
+        code = run.finish()
+        text = run.text()
+        assert code == 0, text
+        assert "a checkpoint was given up; the training goes on" in text and "No space left on device" in text, text
+        assert not manifests(os.path.join(small, "ckpt"))
+    finally:
+        subprocess.run(["umount", small], check=False)
+
+
+def read_only_folder(folder, seconds):
+    readonly = os.path.join(folder, "ro")
+    os.mkdir(readonly)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", readonly], capture_output=True,
+                      check=False).returncode:
+        print("skipped: no right to mount a read-only disk")
+        return
+    try:
+        run, _ = start(readonly, SOFTMAX, 1, 1, [], seconds)
+        run.finish()
+        assert "Read-only file system" in run.text() and readonly in run.text(), run.text()
+        assert "training starts:" not in run.text(), "it trained before it found out"
+    finally:
+        subprocess.run(["umount", readonly], check=False)
+
+
+def torn_files(folder, seconds):
+    """A torn manifest is passed over for the checkpoint before it; a torn part is named."""
+    want = whole(folder, SOFTMAX, 2, 2, ["checkpoint.every_steps=20", "checkpoint.keep=9"], seconds, "ckpt")
+    found = manifests(os.path.join(folder, "ckpt"))
+    steps = sorted(found)
+    newest = os.path.join(found[steps[-1]][1], "manifest.json")
+    os.truncate(newest, os.path.getsize(newest) // 2)
+    got = finished(*start(folder, SOFTMAX, 2, 2, [], seconds))
+    assert got["resumed_step"] == steps[-2] and got["parameters_xxh3"] == want["parameters_xxh3"], got
+    newest = manifests(os.path.join(folder, "ckpt"))[STEPS][1]
+    for part in ("server-0-of-2.safetensors", "worker-1-of-2.safetensors"):
+        path = os.path.join(newest, part)
+        with open(path, "rb") as file:
+            raw = file.read()
+        with open(path, "wb") as file:
+            file.write(raw[:-100])
+        run, _ = start(folder, SOFTMAX, 2, 2, [], seconds)
+        run.finish()
+        assert part in run.text() and "truncated" in run.text(), run.text()
+        with open(path, "wb") as file:
+            file.write(raw)
+
+
+def each_on_its_own_disk(folder, seconds):
+    """Without a shared file system: every rank has a folder of its own, and finds its own file when it goes on."""
+    ranks = 4
+
+    def words(resume, steps):
+        out = []
+        for rank in range(ranks):
+            config = os.path.join(folder, f"disk{rank}", "c.yaml")
+            os.makedirs(os.path.dirname(config), exist_ok=True)
+            with open(SOFTMAX, encoding="utf-8") as file, open(config, "w", encoding="utf-8") as to:
+                to.write(file.read() + "checkpoint: {dir: ckpt, every_steps: 10, keep: 2}\n")
+            program = "terse-server" if rank < 2 else "terse-worker"
+            summary = ["--summary", os.path.join(folder, "summary.json")] if rank == 2 else []
+            out += ([":"] if out else []) + ["-n", "1", f"{BUILD}/{program}", config, "--set", f"training.max_steps={steps}",
+                                             "--set", "optimizer.schedule.name=constant"] + summary
+        return out
+
+    def result(steps):
+        run = Run(words("auto", steps), seconds)
+        code = run.finish()
+        assert code == 0, run.text()
+        with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    result(30)
+    kept = sorted(n for n in os.listdir(os.path.join(folder, "disk0", "ckpt")) if n.startswith("ckpt-"))
+    for rank, part in ((0, "server-0-of-2"), (1, "server-1-of-2"), (2, "worker-0-of-2"), (3, "worker-1-of-2")):
+        for name in kept:
+            assert f"{part}.safetensors" in os.listdir(os.path.join(folder, f"disk{rank}", "ckpt", name)), (rank, name)
+        there = [n for n in os.listdir(os.path.join(folder, f"disk{rank}", "ckpt")) if n.startswith("ckpt-")]
+        assert len(there) <= len(kept) + 1, there  # one more may be unpruned at the end
+    got = result(50)
+    assert got["resumed_step"] == 30 and got["steps"] == 50, got
+    os.remove(os.path.join(folder, "disk3", "ckpt", sorted(os.listdir(os.path.join(folder, "disk0", "ckpt")))[-2],
+                           "worker-1-of-2.safetensors"))
+    run = Run(words("auto", 60), seconds)
+    run.finish()
+    assert "worker-1-of-2.safetensors: No such file or directory" in run.text(), run.text()
+
+
+CASES = [
+    ("checkpoint-resume-bits-mlp", 120, resume_is_bit_for_bit(MLP, 2, 3)),
+    ("checkpoint-resume-bits-adam-qsgd", 120, resume_is_bit_for_bit(
+        SOFTMAX, 2, 3, "optimizer={name: adam}", "error_feedback={}", "push={default: 'topk:0.1 | qsgd:4'}",
+        "pull={default: 'randomk:0.3 | fp32'}")),
+    ("checkpoint-resume-bits-delta", 120, resume_is_bit_for_bit(
+        SOFTMAX, 1, 2, "error_feedback={}", "push={default: 'delta:16 | linear:4'}", "servers.slice_elems=1000")),
+    ("checkpoint-resume-bits-bf16", 120, resume_is_bit_for_bit(
+        SOFTMAX, 2, 2, "error_feedback={residual: bf16, momentum_correction: 0.9}", "push={default: 'topk:0.05 | int8'}")),
+    ("checkpoint-sigterm-drains", 120, sigterm_drains),
+    ("checkpoint-sigterm-at-a-worker-drains", 60, sigterm_at_a_worker_drains),
+    ("checkpoint-sigusr1", 60, sigusr1_is_a_checkpoint),
+    ("checkpoint-server-death-names-the-way-on", 120, server_death_names_the_way_on),
+    ("checkpoint-killed-at-any-instant", 120, killed_at_any_instant),
+    ("checkpoint-full-disk", 60, full_disk),
+    ("checkpoint-read-only-folder", 60, read_only_folder),
+    ("checkpoint-torn-files", 120, torn_files),
+    ("checkpoint-each-on-its-own-disk", 120, each_on_its_own_disk),
+]

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole clusters that go on from checkpoints: the same bits as never having stopped, for everything that keeps state;
+ * and what must not be gone on from is refused by name.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/ckpt/ckpt_manifest.h"
+#include "tests/sim/cluster.h"
+#include "tests/unit/unit.h"
+
+#define SECOND 1000000u
+#define STEPS 12
+#define MOST 16
+
+static char folder[64];
+
+static void make(void) {
+    strcpy(folder, "/tmp/terse-resume-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void unmake(void) {
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+typedef struct {
+    const char *overrides[MOST];
+    unsigned count;
+    char text[4][160];
+} settings;
+
+/* Checkpoints every `every` steps into folder/name; resume: NULL for auto. The variant's settings end with NULL. */
+static settings settings_of(const char *name, unsigned every, const char *resume, const char *const *variant) {
+    settings s = {.count = 0};
+    snprintf(s.text[0], sizeof s.text[0], "checkpoint.dir=%s/%s", folder, name);
+    snprintf(s.text[1], sizeof s.text[1], "checkpoint.every_steps=%u", every);
+    snprintf(s.text[2], sizeof s.text[2], "checkpoint.keep=100");
+    snprintf(s.text[3], sizeof s.text[3], "checkpoint.resume=%s", resume ? resume : "auto");
+    s.count = 4;
+    for (; variant && *variant; variant++) s.overrides[s.count++] = *variant;
+    return s;
+}
+
+static void run(const ts_cluster_spec *like, settings *s, ts_cluster_result *out) {
+    ts_cluster_spec spec = *like;
+    for (unsigned i = 0; i < 4; i++) s->overrides[i] = s->text[i];
+    spec.overrides = s->overrides;
+    spec.override_count = s->count;
+    terse_status status = ts_cluster_run(&spec, out);
+    ck_assert_msg(status == TERSE_OK, "%s: %s", terse_status_name(status), out->message);
+}
+
+static ts_cluster_spec spec_of(uint64_t seed, uint32_t servers, uint32_t workers) {
+    ts_cluster_spec spec = {.network = {.seed = seed, .servers = servers, .workers = workers, .delay_min_us = 10,
+                                        .delay_max_us = 30000, .frame_limit_bytes = 1 << 20},
+                            .limit_us = 900ull * SECOND};
+    for (uint32_t w = 0; w < workers; w++) spec.steps[w] = STEPS;
+    return spec;
+}
+
+static void same(const char *what, const ts_cluster_result *a, const ts_cluster_result *b, uint32_t workers) {
+    ck_assert_msg(strcmp(a->xxh3, b->xxh3) == 0, "%s: parameters %s and %s", what, a->xxh3, b->xxh3);
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        size_t bytes = ts_cluster_tensors[t].n * sizeof(float);
+        for (uint32_t w = 0; w < workers; w++) {
+            ck_assert_msg(memcmp(a->replica[w][t], b->replica[w][t], bytes) == 0, "%s: replica %u of worker %u", what, t, w);
+            ck_assert_msg(memcmp(a->residual[w][t], b->residual[w][t], bytes) == 0, "%s: residual %u of worker %u", what, t, w);
+        }
+    }
+}
+
+/* Goes on from each of the run's checkpoints in turn. Returns how many there were before the end. */
+static unsigned resume_from_each(const char *what, const ts_cluster_spec *spec, const char *const *variant) {
+    settings s = settings_of("whole", 3, NULL, variant);
+    ts_cluster_result whole, rest;
+    ts_ckpt_found *list = NULL;
+    size_t count = 0;
+    unsigned tried = 0;
+    char dir[96];
+    run(spec, &s, &whole);
+    ck_assert_msg(whole.finished, "%s: %s", what, whole.message);
+    snprintf(dir, sizeof dir, "%s/whole", folder);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    for (size_t i = 0; i < count; i++) {
+        char path[192], name[32];
+        if (!list[i].committed || list[i].version >= STEPS) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, list[i].name);
+        snprintf(name, sizeof name, "rest-%zu", i);
+        s = settings_of(name, 0, path, variant);
+        run(spec, &s, &rest);
+        ck_assert_msg(rest.finished, "%s from %s: %s", what, list[i].name, rest.message);
+        same(what, &whole, &rest, spec->network.workers);
+        ts_cluster_result_free(&rest);
+        tried++;
+    }
+    ts_mem_free(list);
+    ts_cluster_result_free(&whole);
+    unmake();
+    make();
+    return tried;
+}
+
+#define VARIANT(...) (const char *const[]){__VA_ARGS__, NULL}
+#define NO_RULES "push.rules=[]", "pull.rules=[]"
+#define PLAIN_FEEDBACK "error_feedback.momentum_correction=0"
+
+/* X(name, settings): everything that keeps something from one step to the next. */
+static const struct {
+    const char *name;
+    const char *const *settings;
+} variants[] = {
+    {"topk, int8, momentum correction, masking, warm-up", VARIANT("training.seed=7")},
+    {"randomk", VARIANT("push.default=randomk:0.1 | int8", "pull.default=randomk:0.2 | fp32")},
+    {"qsgd", VARIANT("push.default=topk:0.2 | qsgd:4", "pull.default=topk:0.2 | qsgd:6")},
+    {"bernoulli, magnitude", VARIANT("push.default=bernoulli:0.2 | fp16", "pull.default=magnitude:0.3 | fp16")},
+    {"adam", VARIANT("optimizer.name=adam", "optimizer.momentum=0", PLAIN_FEEDBACK)},
+    {"adamw, dense pull", VARIANT("optimizer.name=adamw", "optimizer.momentum=0", PLAIN_FEEDBACK, "pull.default=dense", "pull.rules=[]")},
+    {"lamb", VARIANT("optimizer.name=lamb", "optimizer.momentum=0", PLAIN_FEEDBACK)},
+    {"rmsprop, centered, momentum", VARIANT("optimizer.name=rmsprop", "optimizer.centered=true", "optimizer.momentum=0.5",
+                                            PLAIN_FEEDBACK)},
+    {"adagrad", VARIANT("optimizer.name=adagrad", "optimizer.momentum=0", PLAIN_FEEDBACK)},
+    {"step schedule, nesterov at the servers", VARIANT("optimizer.schedule.name=step", "optimizer.schedule.every_steps=4",
+                                                       "optimizer.schedule.warmup_steps=5", "optimizer.nesterov=true",
+                                                       PLAIN_FEEDBACK)},
+    {"weight decay at the workers", VARIANT("optimizer.weight_decay=0.01", "optimizer.nesterov=true")},
+    {"delta", VARIANT("push.default=delta:5 | linear:4", NO_RULES, PLAIN_FEEDBACK)},
+    {"ef21", VARIANT("error_feedback.variant=ef21", PLAIN_FEEDBACK)},
+    {"decayed", VARIANT("error_feedback.variant=decayed", "error_feedback.beta=0.9")},
+    {"bf16 residual", VARIANT("error_feedback.residual=bf16")},
+    {"clipped gradients", VARIANT("error_feedback.clip_norm=2")},
+    {"powersgd both ways", VARIANT("push.default=powersgd:2 | fp16", "pull.default=powersgd:2 | fp32", PLAIN_FEEDBACK)},
+    {"no error feedback", VARIANT("error_feedback.enabled=false", "error_feedback.momentum_correction=0")},
+    {"sign, ternary", VARIANT("push.default=sign", "pull.default=ternary", PLAIN_FEEDBACK)},
+};
+
+START_TEST(resumed_runs_have_the_bits_of_uninterrupted_ones) {
+    ts_cluster_spec spec = spec_of(5, 2, 3);
+    unsigned tried = resume_from_each(variants[_i].name, &spec, variants[_i].settings);
+    ck_assert_msg(tried >= 2, "%s: %u checkpoints", variants[_i].name, tried);
+}
+END_TEST
+
+START_TEST(other_numbers_of_servers_and_workers_resume_alike) {
+    static const uint32_t numbers[][2] = {{1, 1}, {1, 4}, {3, 2}, {5, 5}};
+    unsigned tried = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        ts_cluster_spec spec = spec_of(30 + i, numbers[i][0], numbers[i][1]);
+        tried += resume_from_each("numbers", &spec, NULL);
+    }
+    ck_assert_uint_ge(tried, 6);
+}
+END_TEST
+
+/* Messages of checkpoints are lost, repeated and damaged like all others. */
+START_TEST(checkpoints_over_a_bad_network_are_whole) {
+    unsigned tried = 0;
+    for (uint64_t seed = 100; seed < 130; seed++) {
+        ts_cluster_spec spec = spec_of(seed, 2, 3);
+        spec.network.reorder = true;
+        spec.network.drop = 0.08;
+        spec.network.duplicate = 0.1;
+        spec.network.corrupt = 0.03;
+        tried += resume_from_each("a bad network", &spec, NULL);
+    }
+    ck_assert_uint_ge(tried, 30);
+}
+END_TEST
+
+START_TEST(auto_goes_on_by_itself_and_again) {
+    ts_cluster_spec spec = spec_of(9, 2, 3), first = spec;
+    ts_cluster_result whole, part, rest, again;
+    settings s = settings_of("whole", 0, "never", NULL);
+    run(&spec, &s, &whole);
+    for (uint32_t w = 0; w < 3; w++) first.steps[w] = 8;
+    s = settings_of("run", 4, NULL, NULL);
+    run(&first, &s, &part); /* steps are not part of the contract here: this is a run that was stopped */
+    ck_assert_msg(part.finished, "%s", part.message);
+    s = settings_of("run", 2, NULL, NULL);
+    run(&spec, &s, &rest);
+    ck_assert_msg(rest.finished, "%s", rest.message);
+    same("auto", &whole, &rest, 3);
+    run(&spec, &s, &again); /* from the last one that the second start wrote */
+    same("auto again", &whole, &again, 3);
+    ts_cluster_result_free(&whole);
+    ts_cluster_result_free(&part);
+    ts_cluster_result_free(&rest);
+    ts_cluster_result_free(&again);
+}
+END_TEST
+
+/* ---- what is refused ------------------------------------------------------------------------------------------------------ */
+
+/* A run that leaves a checkpoint at step 4 behind; its path. */
+static void leave_one(char path[192]) {
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    ts_cluster_result result;
+    ts_ckpt_found *list = NULL;
+    size_t count = 0;
+    char dir[96];
+    settings s = settings_of("run", 4, NULL, NULL);
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 5;
+    run(&spec, &s, &result);
+    ts_cluster_result_free(&result);
+    snprintf(dir, sizeof dir, "%s/run", folder);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    ck_assert(count == 1 && list[0].committed && list[0].version == 4);
+    snprintf(path, 192, "%s/%s", dir, list[0].name);
+    ts_mem_free(list);
+}
+
+/* Goes on from it, and must end with a message that holds all of the words. */
+static void refused(const ts_cluster_spec *spec, const char *const *variant, const char *const *words) {
+    ts_cluster_result result;
+    settings s = settings_of("run", 4, NULL, variant);
+    run(spec, &s, &result);
+    ck_assert(!result.finished);
+    ck_assert_msg(result.ended, "hung: %s", result.message);
+    for (; *words; words++) ck_assert_msg(strstr(result.message, *words), "%s: not in: %s", *words, result.message);
+    ts_cluster_result_free(&result);
+}
+
+START_TEST(another_contract_is_refused_by_what_differs) {
+    char path[192];
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    leave_one(path);
+    refused(&spec, VARIANT("optimizer.lr=0.07"), VARIANT("lr=0.07", "the checkpoint", "checkpoint.resume=never"));
+    refused(&spec, VARIANT("push.default=topk:0.05 | int4"), VARIANT("a.weight", "int4"));
+    refused(&spec, VARIANT("training.seed=8"), VARIANT("seed"));
+}
+END_TEST
+
+static void damage(const char *path, const char *file, long at) {
+    char name[256];
+    snprintf(name, sizeof name, "%s/%s", path, file);
+    FILE *f = fopen(name, "r+b");
+    ck_assert_msg(f != NULL, "%s", name);
+    ck_assert_int_eq(fseek(f, at, SEEK_END), 0);
+    int c = fgetc(f);
+    ck_assert_int_eq(fseek(f, at, SEEK_END), 0);
+    ck_assert_int_ne(fputc(c ^ 4, f), EOF);
+    fclose(f);
+}
+
+START_TEST(damaged_missing_and_foreign_files_are_named) {
+    char path[192], from[256], to[256];
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    leave_one(path);
+    damage(path, "server-1-of-2.safetensors", -3);
+    refused(&spec, NULL, VARIANT("server-1-of-2.safetensors", "checksum"));
+    damage(path, "server-1-of-2.safetensors", -3);
+    damage(path, "worker-2-of-3.safetensors", -3);
+    refused(&spec, NULL, VARIANT("worker-2-of-3.safetensors", "checksum"));
+    damage(path, "worker-2-of-3.safetensors", -3);
+    snprintf(from, sizeof from, "%s/worker-1-of-3.safetensors", path);
+    snprintf(to, sizeof to, "%s/worker-2-of-3.safetensors", path);
+    ck_assert_int_eq(rename(from, to), 0);
+    refused(&spec, NULL, VARIANT("worker")); /* whichever is found first: missing, or another worker's */
+    snprintf(to, sizeof to, "%s/manifest.json", path);
+    ck_assert_int_eq(unlink(to), 0); /* half a checkpoint is none: the run begins anew */
+    ts_cluster_result result;
+    settings s = settings_of("run", 4, NULL, NULL);
+    run(&spec, &s, &result);
+    ck_assert_msg(result.finished, "%s", result.message);
+    ts_cluster_result_free(&result);
+}
+END_TEST
+
+START_TEST(an_older_residual_never_meets_newer_parameters) {
+    char first[192], second[192], from[256], to[256], command[600];
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    leave_one(first);
+    ts_cluster_result result;
+    settings s = settings_of("run", 4, NULL, NULL);
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 9;
+    run(&spec, &s, &result);
+    ck_assert_msg(result.finished, "%s", result.message);
+    ts_cluster_result_free(&result);
+    snprintf(second, sizeof second, "%s/run/ckpt-000003-step-8", folder);
+    snprintf(from, sizeof from, "%s/worker-0-of-3.safetensors", first);
+    snprintf(to, sizeof to, "%s/worker-0-of-3.safetensors", second);
+    if (access(to, F_OK) != 0) { /* serials depend on how many plans there were */
+        snprintf(command, sizeof command, "cp %s $(ls -d %s/run/*step-8)/", from, folder);
+    } else {
+        snprintf(command, sizeof command, "cp %s %s", from, to);
+    }
+    ck_assert_int_eq(system(command), 0);
+    refused(&spec, NULL, VARIANT("worker-0-of-3.safetensors", "epoch", "never meet"));
+}
+END_TEST
+
+START_TEST(other_numbers_are_refused_with_the_way_out) {
+    char path[192];
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    leave_one(path);
+    spec.network.servers = 3;
+    refused(&spec, NULL, VARIANT("is of 2 servers, this job has 3", "terse ckpt reshard"));
+    spec.network.servers = 2;
+    spec.network.workers = 2;
+    refused(&spec, NULL, VARIANT("is of 3 workers, this job has 2", "terse ckpt reshard"));
+}
+END_TEST
+
+START_TEST(a_folder_that_cannot_be_written_costs_checkpoints_only) {
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    ts_cluster_result with, without;
+    char path[192], file[256];
+    settings s = settings_of("run", 4, NULL, NULL), t = settings_of("other", 0, NULL, NULL);
+    run(&spec, &t, &without);
+    /* The first folder's name is taken by a file. */
+    snprintf(path, sizeof path, "%s/run", folder);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    for (int serial = 1; serial < 40; serial++) {
+        for (int step = 4; step <= 12; step += 4) {
+            snprintf(file, sizeof file, "%s/ckpt-%06d-step-%d", path, serial, step);
+            FILE *f = fopen(file, "w");
+            ck_assert_ptr_nonnull(f);
+            fclose(f);
+        }
+    }
+    run(&spec, &s, &with);
+    ck_assert_msg(with.finished, "%s", with.message);
+    same("with and without", &with, &without, 3);
+    ts_cluster_result_free(&with);
+    ts_cluster_result_free(&without);
+}
+END_TEST
+
+TCase *test_resume(void);
+TCase *test_resume(void) {
+    TCase *tests = tcase_create("resume");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, make, unmake);
+    tcase_add_loop_test(tests, resumed_runs_have_the_bits_of_uninterrupted_ones, 0,
+                        (int)(sizeof variants / sizeof variants[0]));
+    tcase_add_test(tests, other_numbers_of_servers_and_workers_resume_alike);
+    tcase_add_test(tests, checkpoints_over_a_bad_network_are_whole);
+    tcase_add_test(tests, auto_goes_on_by_itself_and_again);
+    tcase_add_test(tests, another_contract_is_refused_by_what_differs);
+    tcase_add_test(tests, damaged_missing_and_foreign_files_are_named);
+    tcase_add_test(tests, an_older_residual_never_meets_newer_parameters);
+    tcase_add_test(tests, other_numbers_are_refused_with_the_way_out);
+    tcase_add_test(tests, a_folder_that_cannot_be_written_costs_checkpoints_only);
+    return tests;
+}
