@@ -114,7 +114,7 @@ ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t
     ts_checkpoint *c = &job->checkpoint;
     if (c->state != TS_CUT_NONE && c->serial == serial) return TS_PLAN_TAKEN; /* repeated */
     if (c->serial >= serial) return TS_PLAN_PASSED;
-    if (!ts_job_initialised(job)) return TS_PLAN_BUSY;
+    if (!c->queue) return TS_PLAN_BUSY; /* the contract is not known here; values may be missing, a cut lies ahead of the first */
     for (uint32_t s = 0; s < job->store.count; s++) {
         const ts_slice_state *slice = &job->store.slices[s];
         bool leaves = slice->busy || slice->ready || slice->saving;

@@ -9,7 +9,7 @@
 #include "server/checkpoint.h"
 #include "server/job.h"
 
-#define RESEND_US 200000u
+#define RESEND_US 100000u
 #define FIRST_GAP 2u       /* versions: a plan sent now arrives before what leads to the version after the next */
 #define GAP_MAX 1024u
 #define PATIENCE_US 600000000u /* for disks, once this server's part is written */
