@@ -48,7 +48,7 @@ typedef struct ts_job {
         uint32_t offers;
         bool started, done;
     } above;
-    uint64_t turn;                /* of its next work: see turns.h */
+    uint64_t turn, last_work;     /* see turns.h */
 } ts_job;
 
 /* server: [borrow]. id: of the transport's table. Returns TERSE_ENOMEM. */

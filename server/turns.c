@@ -4,17 +4,30 @@
 #include "server/job.h"
 #include "server/stats.h"
 
-static uint64_t start_of(const ts_server *server, const ts_job *job) {
-    return job->turn > server->turn ? job->turn : server->turn;
+static uint64_t start_of(const ts_job *job) {
+    return job->turn > job->server->turn ? job->turn : job->server->turn;
 }
 
-/* The job with the lowest tag of those that have work; of equal ones the lowest number. */
+static bool has_work(const ts_job *job) {
+    return job->state == TS_JOB_RUNNING && ts_rounds_ready(job) && !ts_stats_due(job);
+}
+
+/* Virtual time: of the jobs that have work, waiting or under way. Never goes back. */
+static void move_time(ts_server *server) {
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t j = 0; j < server->job_count; j++) {
+        const ts_job *job = server->jobs[j];
+        if ((job->rounds.running > 0 || has_work(job)) && start_of(job) < lowest) lowest = start_of(job);
+    }
+    if (lowest != UINT64_MAX) server->turn = lowest;
+}
+
+/* Whose next work would end first, if it is like the last one; of equal ones the lowest number. */
 static ts_job *next(const ts_server *server) {
     ts_job *best = NULL;
     for (uint32_t j = 0; j < server->job_count; j++) {
         ts_job *job = server->jobs[j];
-        if (job->state != TS_JOB_RUNNING || !ts_rounds_ready(job) || ts_stats_due(job)) continue;
-        if (!best || start_of(server, job) < start_of(server, best)) best = job;
+        if (has_work(job) && (!best || start_of(job) + job->last_work < start_of(best) + best->last_work)) best = job;
     }
     return best;
 }
@@ -22,8 +35,9 @@ static ts_job *next(const ts_server *server) {
 void ts_turns_take(ts_server *server) {
     ts_job *job;
     while (server->running < server->executor->threads && (job = next(server))) {
-        server->turn = start_of(server, job);
-        job->turn = server->turn;
-        job->turn += ts_rounds_submit(job); /* after the tag is set: inline work is over by now */
+        move_time(server);
+        job->turn = start_of(job);
+        job->last_work = ts_rounds_submit(job);
+        job->turn += job->last_work;
     }
 }

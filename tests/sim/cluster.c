@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "common/base/random.h"
 #include "server/server.h"
+#include "tests/sim/timed_pool.h"
 #include "worker/client/client.h"
 #include "worker/terse.h"
 
@@ -31,6 +32,8 @@ typedef enum { ATTACHING, PUSHING, PULLING, FETCHING, LEAVING, GONE } phase;
 
 typedef struct {
     ts_client *client;
+    uint32_t job, index; /* its job, its number there */
+    uint32_t first;      /* tensor */
     phase phase;
     uint64_t step;
     uint32_t next_push;
@@ -42,9 +45,12 @@ typedef struct {
 
 typedef struct {
     const ts_cluster_spec *spec;
-    ts_config *config;
+    ts_config *config;   /* the servers' */
+    ts_config *jobs[TS_SIM_JOBS];
     ts_sim_network *network;
     ts_server *servers[TS_CLUSTER_WORKERS];
+    timed_pool pools[TS_CLUSTER_WORKERS];
+    uint32_t joined;
     bool dead[2 * TS_CLUSTER_WORKERS];
     worker workers[TS_CLUSTER_WORKERS];
     ts_cluster_result *result;
@@ -52,6 +58,10 @@ typedef struct {
 } cluster;
 
 static void note_failure(cluster *c, const char *who, uint32_t index, const char *message) {
+    if (strcmp(who, "worker") == 0) {
+        char *job = c->result->job[c->workers[index].job].message;
+        if (!job[0]) snprintf(job, sizeof c->result->job[0].message, "%s", message);
+    }
     if (c->result->message[0]) return;
     snprintf(c->result->message, sizeof c->result->message, "%s %u: %s", who, index, message);
 }
@@ -84,6 +94,7 @@ static void note_holdings(cluster *c, uint32_t w) {
 static void note_lead(cluster *c, uint32_t w) {
     for (uint32_t v = 0; v < c->spec->network.workers; v++) {
         uint64_t pushed = c->workers[v].pushed, step = c->workers[w].step;
+        if (c->workers[v].job != c->workers[w].job) continue;
         if (pushed < c->spec->steps[v] && step > pushed && step - pushed > c->result->lead) c->result->lead = step - pushed;
     }
 }
@@ -97,16 +108,16 @@ static uint64_t think_us(const cluster *c, uint32_t w) {
 
 static void start_worker(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+    for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
         for (size_t i = 0; i < tensor->n; i++) {
             /* only worker 0's values count: the others must be made equal */
-            c->result->replica[w][t][i] = ts_cluster_initial(t, i) + (w ? 1.0f : 0.0f);
+            c->result->replica[w][t][i] = ts_cluster_initial(t, i) + (me->index ? 1.0f : 0.0f);
         }
         uint32_t id;
         terse_status status = ts_client_declare(me->client, tensor->name, tensor->shape, tensor->ndim,
                                                 c->result->replica[w][t], &id);
-        if (status != TERSE_OK || id != t) note_failure(c, "worker", w, "declare failed");
+        if (status != TERSE_OK || id != t - me->first) note_failure(c, "worker", w, "declare failed");
     }
     if (ts_client_start(me->client) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
 }
@@ -119,26 +130,26 @@ static bool push_step(cluster *c, uint32_t w) {
     if (me->next_push == 0 && me->ready_us == 0) me->ready_us = ts_sim_now_us(c->network) + think_us(c, w);
     if (ts_sim_now_us(c->network) < me->ready_us) return false;
     if (me->next_push == 0) note_lead(c, w);
-    while (me->next_push < TS_CLUSTER_TENSORS) {
-        uint32_t t = me->next_push;
+    while (me->next_push + me->first < TS_CLUSTER_TENSORS) {
+        uint32_t t = me->first + me->next_push;
         for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) {
-            c->gradient[i] = ts_cluster_gradient(t, i, c->result->replica[w][t][i], w, me->step);
+            c->gradient[i] = ts_cluster_gradient(t, i, c->result->replica[w][t][i], me->index, me->step);
         }
-        terse_status status = ts_client_push(me->client, t, c->gradient);
+        terse_status status = ts_client_push(me->client, t - me->first, c->gradient);
         if (status == TERSE_EAGAIN) return false;
         if (status != TERSE_OK) {
             note_failure(c, "worker", w, ts_client_message(me->client));
             return false;
         }
         note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .local = me->step,
-                                          .step = ts_client_tensor_step(me->client, t)});
+                                          .step = ts_client_tensor_step(me->client, t - me->first)});
         me->next_push++;
     }
     me->next_push = 0;
     me->pushed++;
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+    for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         if (chosen(c, t) && (me->step + 1) % c->spec->pull_every) continue;
-        if (ts_client_pull(me->client, t) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
+        if (ts_client_pull(me->client, t - me->first) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
     }
     ts_client_flush(me->client);
     me->ready_us = 0;
@@ -147,34 +158,35 @@ static bool push_step(cluster *c, uint32_t w) {
 
 static bool all_pulled(worker *me) {
     bool all = true;
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) all = ts_client_pulled(me->client, t) && all;
+    for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) all = ts_client_pulled(me->client, t - me->first) && all;
     return all;
 }
 
-/* Worker 0 fetches the servers' parameters once every worker has said done. */
+/* A job's worker 0 asks for the servers' parameters, and their hash, once every worker of it has said done. */
 static bool fetch_all(cluster *c, worker *me) {
     if (!me->asked) {
         for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-            if (c->workers[w].phase < FETCHING) return false;
+            if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING) return false;
         }
-        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-            if (ts_client_fetch(me->client, t, c->result->fetched[t]) != TERSE_OK) return false;
+        for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS && me->job == 0; t++) {
+            if (ts_client_fetch(me->client, t - me->first, c->result->fetched[t]) != TERSE_OK) return false;
         }
         if (ts_client_request_stats(me->client) != TERSE_OK) return false;
         me->asked = true;
     }
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-        if (!ts_client_fetched(me->client, t)) return false;
+    for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS && me->job == 0; t++) {
+        if (!ts_client_fetched(me->client, t - me->first)) return false;
     }
     terse_stats stats;
     if (!ts_client_stats(me->client, &stats)) return false;
-    memcpy(c->result->xxh3, stats.parameters_xxh3, sizeof c->result->xxh3);
+    if (me->job == 0) memcpy(c->result->xxh3, stats.parameters_xxh3, sizeof c->result->xxh3);
+    memcpy(c->result->job[me->job].xxh3, stats.parameters_xxh3, sizeof c->result->xxh3);
     return true;
 }
 
 static void leave(cluster *c, uint32_t w) {
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-        const float *residual = ts_client_residual(c->workers[w].client, t);
+    for (uint32_t t = c->workers[w].first; t < TS_CLUSTER_TENSORS; t++) {
+        const float *residual = ts_client_residual(c->workers[w].client, t - c->workers[w].first);
         if (residual) memcpy(c->result->residual[w][t], residual, ts_cluster_tensors[t].n * sizeof(float));
     }
     ts_client_destroy(c->workers[w].client);
@@ -206,8 +218,8 @@ static void drive(cluster *c, uint32_t w) {
         me->step = me->pushed = ts_client_resumed(me->client);
         me->phase = PUSHING;
         note_holdings(c, w);
-        for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++)
-            if (chosen(c, t) && ts_client_prefetch(me->client, t, false) != TERSE_OK)
+        for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++)
+            if (chosen(c, t) && ts_client_prefetch(me->client, t - me->first, false) != TERSE_OK)
                 note_failure(c, "worker", w, ts_client_message(me->client));
     }
     for (;;) {
@@ -222,7 +234,7 @@ static void drive(cluster *c, uint32_t w) {
             me->step++;
             me->phase = PUSHING;
         } else if (me->phase == FETCHING && ts_client_get_state(me->client) == TS_CLIENT_DONE &&
-                   (w != 0 || fetch_all(c, me))) {
+                   (me->index != 0 || fetch_all(c, me))) {
             me->phase = LEAVING;
         } else if (me->phase == LEAVING && !ts_client_checkpoint_pending(me->client)) {
             leave(c, w);
@@ -244,6 +256,12 @@ static bool everybody_ended(cluster *c, bool *finished) {
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         ended = ended && (c->workers[w].phase == GONE || c->dead[c->spec->network.servers + w]);
+    }
+    for (uint32_t j = 0; j < TS_SIM_JOBS; j++) {
+        bool done = c->result->job[j].message[0] == 0;
+        for (uint32_t w = 0; w < c->spec->network.workers; w++) done = done && (c->workers[w].job != j || c->workers[w].phase == GONE);
+        if (done && !c->result->job[j].done) c->result->job[j].took_us = ts_sim_now_us(c->network);
+        c->result->job[j].done = done;
     }
     *finished = ended && good && c->result->message[0] == 0;
     return ended;
@@ -271,19 +289,48 @@ static void deliver(cluster *c, uint32_t peer) {
     else drive(c, peer - servers);
 }
 
+/* When something is next to be done that no frame brings. */
+static uint64_t next_work(const cluster *c, uint64_t tick_us) {
+    uint64_t next = tick_us;
+    for (uint32_t s = 0; s < c->spec->network.servers && c->spec->pool_threads; s++)
+        if (timed_pool_next(&c->pools[s]) < next) next = timed_pool_next(&c->pools[s]);
+    return next;
+}
+
+static void run_pools(cluster *c) {
+    for (uint32_t s = 0; s < c->spec->network.servers && c->spec->pool_threads; s++) {
+        if (timed_pool_run(&c->pools[s], ts_sim_now_us(c->network)) && !c->dead[s]) ts_server_flush(c->servers[s]);
+        c->result->longest_work_us = c->pools[s].longest_us;
+    }
+}
+
+static void run_until(cluster *c, uint64_t tick_us) {
+    for (;;) {
+        uint32_t peer;
+        bool delivered = ts_sim_step(c->network, next_work(c, tick_us), &peer);
+        run_pools(c); /* their clock, too, before anybody submits */
+        if (delivered) deliver(c, peer);
+        else if (ts_sim_now_us(c->network) >= tick_us) return;
+    }
+}
+
 static void run_to_the_end(cluster *c) {
     uint64_t next_tick = TICK_US;
     bool finished = false;
     while (!everybody_ended(c, &finished) && ts_sim_now_us(c->network) < c->spec->limit_us) {
-        uint32_t peer;
-        while (ts_sim_step(c->network, next_tick, &peer)) deliver(c, peer);
+        run_until(c, next_tick);
         if (c->spec->kill_at_us && ts_sim_now_us(c->network) >= c->spec->kill_at_us && !c->dead[c->spec->kill_peer]) {
             c->dead[c->spec->kill_peer] = true;
             ts_sim_kill(c->network, c->spec->kill_peer);
         }
+        if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
+            ts_sim_join(c->network);
+            c->joined++;
+        }
         tick(c);
         next_tick += TICK_US;
     }
+    for (uint32_t s = 0; s < c->spec->network.servers && c->spec->pool_threads; s++) timed_pool_run(&c->pools[s], UINT64_MAX - 1);
     c->result->ended = everybody_ended(c, &finished);
     c->result->finished = finished;
     c->result->took_us = ts_sim_now_us(c->network);
@@ -323,15 +370,32 @@ void ts_cluster_result_free(ts_cluster_result *result) {
     }
 }
 
-static terse_status create_members(cluster *c) {
+static terse_status load_job(cluster *c, uint32_t job, ts_error *error) {
+    const ts_cluster_spec *spec = c->spec;
+    const char *all[64];
+    unsigned count = 0;
+    for (unsigned i = 0; i < spec->override_count && count < 64; i++) all[count++] = spec->overrides[i];
+    for (unsigned i = 0; i < spec->job[job].override_count && count < 64; i++) all[count++] = spec->job[job].overrides[i];
+    return ts_config_load("tests/sim/sim.yaml", all, count, &c->jobs[job], error);
+}
+
+static terse_status create_members(cluster *c, ts_error *error) {
     for (uint32_t s = 0; s < c->spec->network.servers; s++) {
-        TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), &ts_executor_inline, &c->servers[s]));
+        timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
+        ts_executor *executor = c->spec->pool_threads ? &c->pools[s].executor : &ts_executor_inline;
+        TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
         ts_server_set_receipts(c->servers[s], on_receipt, c);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        TS_TRY(ts_client_create(c->config, ts_sim_endpoint(c->network, c->spec->network.servers + w),
-                                &c->workers[w].client));
-        if (c->spec->samples[w]) ts_client_set_samples(c->workers[w].client, c->spec->samples[w]);
+        ts_transport *endpoint = ts_sim_endpoint(c->network, c->spec->network.servers + w);
+        const ts_peer *self = &endpoint->peers[endpoint->self];
+        worker *me = &c->workers[w];
+        me->job = self->job;
+        me->index = self->index;
+        me->first = c->spec->job[self->job].first_tensor;
+        if (!c->jobs[self->job]) TS_TRY(load_job(c, self->job, error));
+        TS_TRY(ts_client_create(c->jobs[self->job], endpoint, &me->client));
+        if (c->spec->samples[w]) ts_client_set_samples(me->client, c->spec->samples[w]);
         start_worker(c, w);
     }
     return TERSE_OK;
@@ -349,13 +413,14 @@ terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out)
     if (status == TERSE_OK)
         status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &c->config, &error);
     if (status == TERSE_OK) status = ts_sim_network_create(&spec->network, &c->network);
-    if (status == TERSE_OK) status = create_members(c);
+    if (status == TERSE_OK) status = create_members(c, &error);
     if (status == TERSE_OK) run_to_the_end(c);
     else snprintf(out->message, sizeof out->message, "set-up: %s", error.text);
     for (uint32_t w = 0; w < spec->network.workers; w++) ts_client_destroy(c->workers[w].client);
     for (uint32_t s = 0; s < spec->network.servers; s++) ts_server_destroy(c->servers[s]);
     if (c->network) ts_sim_network_destroy(c->network);
     ts_config_free(c->config);
+    for (uint32_t j = 0; j < TS_SIM_JOBS; j++) ts_config_free(c->jobs[j]);
     ts_mem_free(c);
     ts_log_set_level(level);
     return status;

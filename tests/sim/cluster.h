@@ -39,6 +39,14 @@ typedef struct {
     bool barrier;                       /* all meet in a sum before they say done */
     bool records;                       /* keep the events */
     uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */
+    struct {
+        const char *const *overrides; /* of the job's own config, on top of those above */
+        unsigned override_count;
+        uint32_t first_tensor;        /* the job declares the table's tensors from here on */
+    } job[TS_SIM_JOBS];               /* with network.job_workers; workers count through the jobs */
+    uint64_t join_every_us;           /* the network's late jobs join at this time, twice this time, … */
+    unsigned pool_threads;            /* of each server, in fake time; 0: work takes none */
+    uint64_t work_ns_a_byte;
 } ts_cluster_spec;
 
 /* What happened, in the order in which it did. */
@@ -60,7 +68,14 @@ typedef struct {
     float *replica[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
     float *residual[TS_CLUSTER_WORKERS][TS_CLUSTER_TENSORS];
     float *fetched[TS_CLUSTER_TENSORS]; /* the servers' parameters, as worker 0 fetched them */
-    char xxh3[17];
+    char xxh3[17];      /* of job 0 */
+    struct {
+        bool done;      /* all its workers left in order */
+        uint64_t took_us;
+        char xxh3[17];
+        char message[1024]; /* of the first of its workers that failed */
+    } job[TS_SIM_JOBS];
+    uint64_t longest_work_us;
     ts_cluster_event *events; /* with spec.records */
     size_t event_count, event_room;
     uint64_t returned; /* replay: packets that came too late */
