@@ -61,6 +61,7 @@ CASES = [
     ("transport, small windows, TCP", 60, flood(3, ["frames=60", "window=100000"], TCP)),
     ("transport, frames over one side's limit", 60, flood(3, ["frames=60", "small=1"])),
     ("transport, frames over one side's limit, TCP", 60, flood(3, ["frames=60", "small=1"], TCP)),
+    ("transport, workers of two jobs", 60, flood(7, ["frames=20", "jobs=2"])),
     ("transport in a program's own MPI", 60, flood(4, ["frames=40", "user=1"])),
     ("transport, a rank alone", 30, flood(1, ["frames=10"])),
     ("transport, a rank is killed, shared memory", 40, death(2)),

@@ -39,7 +39,7 @@ typedef struct {
 } peer_check;
 
 typedef struct {
-    uint64_t frames, window, seed, deadline_s, user;
+    uint64_t frames, window, seed, deadline_s, user, jobs;
     long kill, absent, small;
     ts_transport *transport;
     peer_check *peers;
@@ -172,13 +172,35 @@ static void on_tick(uv_timer_t *timer) {
     ts_pump_wake(c->pump);
 }
 
-/* Workers get a communicator of their own, servers a refusal. */
+/* Worker w is of job w modulo `jobs`; each job counts its own workers. */
+static void check_jobs(check *c) {
+    const ts_transport *t = c->transport;
+    uint32_t workers = 0;
+    for (uint32_t p = 0; p < t->peer_count; p++) {
+        const ts_peer *peer = &t->peers[p];
+        if (peer->role != TS_ROLE_WORKER) continue;
+        uint32_t w = workers++, job = w % (uint32_t)c->jobs;
+        if (peer->job != job || peer->index != w / c->jobs || ts_transport_worker(t, job, peer->index) != p) c->wrong++;
+        if ((strstr(peer->name, " of job j") != NULL) != (t->job_count > 1)) c->wrong++;
+    }
+    uint32_t in_jobs = 0;
+    for (uint32_t j = 0; j < t->job_count; j++) in_jobs += t->jobs[j].workers;
+    if (in_jobs != workers || t->job_count != (workers < c->jobs ? workers : c->jobs)) c->wrong++;
+}
+
+/* The workers of a job get a communicator of their own, servers a refusal. */
 static void check_workers_comm(check *c) {
     MPI_Comm comm;
-    int size = 0;
+    const ts_peer *self = &c->transport->peers[c->transport->self];
+    int size = 0, rank = -1, sum = 0, job = (int)self->job;
     bool worker = c->transport->peers[c->transport->self].role == TS_ROLE_WORKER;
     terse_status status = ts_mpi_transport_workers_comm(c->transport, &comm);
-    if (status == TERSE_OK) MPI_Comm_size(comm, &size);
+    if (status == TERSE_OK) {
+        MPI_Comm_size(comm, &size);
+        MPI_Comm_rank(comm, &rank);
+        MPI_Allreduce(&job, &sum, 1, MPI_INT, MPI_SUM, comm);
+        if (rank != (int)self->index || sum != job * size || size != (int)c->transport->jobs[job].workers) c->wrong++;
+    }
     if (status != (worker ? TERSE_OK : TERSE_ESTATE) || (worker && size != (int)c->transport->workers)) c->wrong++;
     if (c->user && ts_mpi_transport_multiple(c->transport)) c->wrong++;
 }
@@ -228,6 +250,7 @@ static void read_words(check *c, int argc, char **argv) {
         if (!strcmp(name, "seed")) c->seed = value;
         if (!strcmp(name, "deadline")) c->deadline_s = value;
         if (!strcmp(name, "user")) c->user = value;
+        if (!strcmp(name, "jobs") && value > 0) c->jobs = value;
         if (!strcmp(name, "kill")) c->kill = (long)value;
         if (!strcmp(name, "absent")) c->absent = (long)value;
         if (!strcmp(name, "small")) c->small = (long)value;
@@ -235,7 +258,7 @@ static void read_words(check *c, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    check c = {.frames = 300, .window = 8u << 20, .seed = 1, .deadline_s = 20, .kill = -1, .absent = -1, .small = -1};
+    check c = {.frames = 300, .window = 8u << 20, .seed = 1, .deadline_s = 20, .jobs = 1, .kill = -1, .absent = -1, .small = -1};
     read_words(&c, argc, argv);
     const char *word = getenv("OMPI_COMM_WORLD_RANK");
     long rank = word ? strtol(word, NULL, 10) : 0;
@@ -244,12 +267,16 @@ int main(int argc, char **argv) {
     ts_mpi_options options = {.role = rank % 2 ? TS_ROLE_WORKER : TS_ROLE_SERVER, .deadline_us = c.deadline_s * 1000000u,
                               .window_bytes = c.window, .needs_multiple = rank % 2,
                               .frame_limit_bytes = rank == c.small ? SMALL_LIMIT_BYTES : LIMIT_BYTES};
+    char job[TS_JOB_NAME_CHARS];
+    snprintf(job, sizeof job, "j%lu", (unsigned long)rank / 2 % c.jobs);
+    options.job = job;
     ts_error error = {""};
     terse_status status = ts_mpi_transport_create(&options, &c.transport, &error);
     if (status != TERSE_OK) {
         fprintf(stderr, "transport_check: rank %ld: %s: %s\n", rank, terse_status_name(status), error.text);
         ts_mpi_abandon(status == TERSE_ETIMEDOUT ? 4 : 1);
     }
+    check_jobs(&c);
     check_workers_comm(&c);
     int code = run(&c);
     if (c.user) MPI_Finalize();
