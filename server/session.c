@@ -132,6 +132,8 @@ static terse_status take_settings(const ts_job *job, uint32_t worker, const ts_c
     if (contract->tensor_count > own->limits.tensors)
         return ts_error_set(reason, TERSE_ELIMIT, "%s declares %u tensors, limits.tensors of server %u is %llu", name,
                             contract->tensor_count, job->server->index, (unsigned long long)own->limits.tensors);
+    if (job->server->upstream && job->id != 0)
+        return ts_error_set(reason, TERSE_EUNSUPPORTED, "a relay serves one job, and %s is of another", name);
     if (job->server->upstream && contract->mode != TS_MODE_BSP)
         return ts_error_set(reason, TERSE_EUNSUPPORTED, "consistency.mode of %s must be bsp below a relay", name);
     terse_status status = ts_config_of_contract(contract, own, config, &detail);
