@@ -36,10 +36,16 @@ size_t ts_sum_bytes(const ts_sum *sum) {
 
 void ts_sum_clear(ts_sum *sum, size_t n) {
     if (n == 0) return; /* the arrays may be NULL */
-    if (sum->dense) memset(sum->value, 0, n * sizeof *sum->value);
+    if (sum->dense) sum->stale = n > sum->stale ? n : sum->stale;
     else ts_touched_clear(sum->value, sum->touched, n);
     memset(sum->touched, 0, ts_bitmap_words(n) * sizeof *sum->touched);
     sum->dense = false;
+}
+
+/* Before something is added to it, or looked at. */
+static void make_zero(ts_sum *sum) {
+    if (sum->stale > 0) memset(sum->value, 0, sum->stale * sizeof *sum->value);
+    sum->stale = 0;
 }
 
 void ts_sum_scale(ts_sum *sum, size_t n, float factor) {
@@ -114,9 +120,30 @@ static void add_decoded(ts_sum *sum, const ts_decoded *decoded, float weight) {
     }
 }
 
+/* Floats: in one pass, the first packet of a slice over whatever the sum held. Not finite: what it holds is lost. */
+static terse_status sum_whole(const aggregation *a, const ts_codec_spec *spec, ts_contribution *from) {
+    ts_sum *sum = a->sum;
+    bool fresh = !sum->dense;
+    if (fresh && sum->stale > a->n) make_zero(sum);
+    terse_status status = ts_decode_sum(a->scratch, spec, a->part, a->place->step - from->late, from->packet, from->len,
+                                        sum->value, fresh);
+    if (status == TERSE_OK) {
+        sum->dense = true;
+        sum->stale = 0;
+    } else if (status == TERSE_ENONFINITE) {
+        from->quarantined = true;
+        sum->dense = false;
+        sum->stale = a->n;
+    }
+    return status;
+}
+
 /* A packet that speaks of every element, as it is: no copy in between. */
 static terse_status add_whole(const aggregation *a, ts_contribution *from) {
     ts_codec_spec spec = spec_of(a, from);
+    terse_status status = sum_whole(a, &spec, from);
+    if (status != TERSE_EUNSUPPORTED) return status;
+    make_zero(a->sum);
     TS_TRY(judge(a, &spec, from, ts_decode_add(a->scratch, &spec, from->state, a->part, a->place->step - from->late, from->packet,
                                                from->len, a->sum->value)));
     a->sum->dense = true;
@@ -132,6 +159,7 @@ static terse_status add_one(const aggregation *a, ts_contribution *from) {
     const ts_tensor *tensor = &a->place->contract->tensors[a->place->contract->slices[a->place->slice].tensor];
     if (!a->weighted && !(a->clip > 0) && !ts_pipeline_is_sparse(&tensor->push)) return add_whole(a, from);
     ts_decoded decoded;
+    make_zero(a->sum);
     TS_TRY(decode(a, from, &decoded));
     float weight = a->weighted && from->samples > 1 ? (float)from->samples : 1.0f;
     add_decoded(a->sum, &decoded, clipped(a, &decoded, weight));
@@ -209,6 +237,7 @@ static terse_status aggregate_ordered(const aggregation *a, ts_contribution *con
     uint32_t taken = 0;
     terse_status status = reserve_lanes(a->sum, a->n, count);
     outcome->culprit = contributions[0].worker;
+    make_zero(a->sum);
     for (uint32_t c = 0; c < count && status == TERSE_OK; c++) {
         outcome->culprit = contributions[c].worker;
         status = fill_lane(a, &contributions[c], a->sum->lanes + taken * a->n);
@@ -224,20 +253,33 @@ static terse_status aggregate_ordered(const aggregation *a, ts_contribution *con
 
 /* ---- sums ------------------------------------------------------------------------------------------------------ */
 
-static terse_status aggregate_sum(const aggregation *a, ts_contribution *contributions, uint32_t count,
-                                  ts_aggregate_outcome *outcome) {
-    double weight = 0;
-    uint32_t taken = 0;
+/* Returns TERSE_EAGAIN when a packet that goes into quarantine has spoiled the sum: once more without it. */
+static terse_status add_all(const aggregation *a, ts_contribution *contributions, uint32_t count,
+                            ts_aggregate_outcome *outcome, double *weight) {
+    *weight = 0;
+    outcome->taken = 0;
     for (uint32_t c = 0; c < count; c++) {
+        if (contributions[c].quarantined) continue;
         terse_status status = add_one(a, &contributions[c]);
+        if (status == TERSE_ENONFINITE && a->sum->stale > 0) return TERSE_EAGAIN;
         if (status == TERSE_ENONFINITE) continue;
         outcome->culprit = contributions[c].worker;
         if (status != TERSE_OK) return status;
-        weight += a->weighted && contributions[c].samples > 1 ? (double)contributions[c].samples : 1.0;
-        taken++;
+        *weight += a->weighted && contributions[c].samples > 1 ? (double)contributions[c].samples : 1.0;
+        outcome->taken++;
     }
-    outcome->taken = taken;
-    outcome->factor = taken > 0 ? 1.0f / (float)weight : 1.0f;
+    make_zero(a->sum); /* nobody wrote over it */
+    return TERSE_OK;
+}
+
+static terse_status aggregate_sum(const aggregation *a, ts_contribution *contributions, uint32_t count,
+                                  ts_aggregate_outcome *outcome) {
+    double weight;
+    terse_status status;
+    do status = add_all(a, contributions, count, outcome, &weight);
+    while (status == TERSE_EAGAIN);
+    if (status != TERSE_OK) return status;
+    outcome->factor = outcome->taken > 0 ? 1.0f / (float)weight : 1.0f;
     if (a->place->config && a->place->config->aggregation.mode == TS_AGGREGATE_SUM) outcome->factor = 1.0f;
     return TERSE_OK;
 }

@@ -12,9 +12,10 @@
 #include "common/config/config.h"
 #include "common/contract/contract.h"
 
-/* Working memory of one thread. Between uses every float and every bit is 0. */
+/* Working memory of one thread. Between uses every bit is 0, and every float from `stale` on. */
 typedef struct {
     float *value;      /* [own] elems */
+    size_t stale;      /* the first floats hold what nobody wants: most often the next slice is written over them */
     uint64_t *touched; /* [own] a bit an element that some packet named */
     size_t elems;      /* room */
     bool dense;        /* some packet spoke of every element: the bits say nothing */

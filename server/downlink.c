@@ -87,3 +87,13 @@ terse_status ts_downlink_encode(ts_round_item *item, ts_round_entry *entry, ts_b
     entry->offset = writer->frame->len - len;
     return TERSE_OK;
 }
+
+terse_status ts_downlink_room(ts_round_entry *entry, ts_bundle_writer *writer, uint8_t **room) {
+    const ts_slice_state *slice = entry->slice;
+    *room = NULL;
+    if (slice->kind != TS_DOWNLINK_REPLACE) return TERSE_OK;
+    entry->len = slice->n * sizeof(float);
+    TS_TRY(ts_bundle_room(writer, slice->local, entry->len, room));
+    entry->offset = writer->frame->len - entry->len;
+    return TERSE_OK;
+}

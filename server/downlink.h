@@ -13,4 +13,10 @@
  */
 terse_status ts_downlink_encode(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) TERSE_NODISCARD;
 
+/*
+ * Where the parameters themselves go out, room for them in the frame, which whoever makes them fills; then nothing is
+ * left to encode. room: [out] NULL where something else goes out. entry: [out] as above. Returns TERSE_OK, TERSE_ENOMEM.
+ */
+terse_status ts_downlink_room(ts_round_entry *entry, ts_bundle_writer *writer, uint8_t **room) TERSE_NODISCARD;
+
 #endif

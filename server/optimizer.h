@@ -37,6 +37,7 @@ typedef struct {
     const char *name;
     const char *summary;
     const char *formula;
+    bool whole;      /* a step wants all of a slice at once: parts of it would be other steps */
     bool aggregates; /* the pull carries the average itself, and the optimizer lives in the worker */
     /* How many state arrays a slice needs, all zero at first. */
     unsigned (*states)(const ts_config *config, bool plain);

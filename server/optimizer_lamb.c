@@ -61,6 +61,7 @@ const ts_optimizer ts_optimizer_lamb = {
     .name = "lamb",
     .summary = "Adam's direction with weight decay, as long as the tensor's parameters: for large batches.",
     .formula = "m, s as adam; u = m/c1/(sqrt(s)/sqrt(c2) + eps) + wd*w; w -= lr*|w|/|u|*u",
+    .whole = true,
     .aggregates = false,
     .states = lamb_states,
     .step = step_lamb,

@@ -73,8 +73,37 @@ void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
 
 /* ---- the work: any thread ------------------------------------------------------------------------------------------ */
 
+/* So much of all arrays stays in the nearest cache between the step, the look for what is not finite, and the copy. */
+#define STEP_ELEMS 2048u
+
+/* Elements [at, at + n) of a step on whole arrays. */
+static ts_optimizer_input part_of(const ts_optimizer_input *whole, size_t at, size_t n) {
+    ts_optimizer_input part = *whole;
+    part.n = n;
+    part.params += at;
+    part.gradient += at;
+    for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++)
+        if (part.state[s]) part.state[s] += at;
+    return part;
+}
+
+/* Every element of it, part by part where the optimizer allows. Returns whether the parameters are finite. */
+static bool step_dense(const ts_round_item *item, const ts_optimizer_input *input, bool steps, uint8_t *copy) {
+    const ts_kernels *kernels = ts_slice_kernels();
+    size_t first, most = item->optimizer->whole ? input->n : STEP_ELEMS;
+    bool finite = true;
+    for (size_t at = 0, n; at < input->n; at += n) {
+        n = input->n - at < most ? input->n - at : most;
+        ts_optimizer_input part = part_of(input, at, n);
+        if (steps) item->optimizer->step(item->config, &part);
+        finite = kernels->nonfinite(part.params, n, &first) == 0 && finite;
+        if (copy) memcpy(copy + at * sizeof *part.params, part.params, n * sizeof *part.params);
+    }
+    return finite;
+}
+
 terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint64_t step, double lr,
-                               const ts_aggregate_outcome *outcome) {
+                               const ts_aggregate_outcome *outcome, uint8_t *copy) {
     ts_sum_clip(&item->sum, slice->n, item->config->optimizer.clip_value, item->config->optimizer.clip_norm);
     ts_optimizer_input input = {
         .n = slice->n,
@@ -86,8 +115,11 @@ terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint6
         .plain = item->contract->tensors[slice->tensor].worker_momentum,
     };
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) input.state[s] = slice->state[s];
-    if (outcome->taken > 0) item->optimizer->step(item->config, &input); /* else nobody said anything of use */
+    bool steps = outcome->taken > 0; /* else nobody said anything of use */
     /* Gradients that are finite each can add up to more than a float holds; no later round would mend that. */
+    if (!input.touched) return step_dense(item, &input, steps, copy) ? TERSE_OK : TERSE_ENONFINITE;
+    if (steps) item->optimizer->step(item->config, &input);
+    if (copy) memcpy(copy, slice->params, slice->n * sizeof *slice->params);
     return ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
 }
 
@@ -103,11 +135,13 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     if (status != TERSE_OK) return status;
     if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
+    uint8_t *copy = NULL;
     if (item->job->server->upstream) {
         ts_upstream_keep(item, entry);
     } else {
-        status = ts_round_optimize(item, slice, item->version, item->lr, &outcome);
-        if (status == TERSE_OK) status = ts_downlink_encode(item, entry, writer);
+        status = ts_downlink_room(entry, writer, &copy);
+        if (status == TERSE_OK) status = ts_round_optimize(item, slice, item->version, item->lr, &outcome, copy);
+        if (status == TERSE_OK && !copy) status = ts_downlink_encode(item, entry, writer);
     }
     ts_sum_clear(&item->sum, slice->n);
     if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */

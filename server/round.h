@@ -98,9 +98,12 @@ terse_status ts_round_alone(ts_round_item *item, ts_round_entry *entry, ts_bundl
 void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_round_entry *entry);
 
 /* ---- round.c, for round_alone.c ---- */
-/* The optimizer's step on what item->sum holds, and whether the parameters are still finite. Thread: any. */
+/*
+ * The optimizer's step on what item->sum holds, and whether the parameters are still finite.
+ * copy: [out] 4n bytes at any address that get the new parameters; NULL when nobody wants them. Thread: any.
+ */
 terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint64_t step, double lr,
-                               const ts_aggregate_outcome *outcome) TERSE_NODISCARD;
+                               const ts_aggregate_outcome *outcome, uint8_t *copy) TERSE_NODISCARD;
 /* The item's contribution number `at` is in the parameters: its packet goes. */
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at);
 /* Tells whoever listens. */

@@ -26,7 +26,7 @@ static terse_status apply(ts_round_item *item, ts_round_entry *entry, uint32_t a
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
     double lr = ts_config_lr(item->config, step / item->workers, item->contract->total_steps);
     if (item->config->aggregation.mode != TS_AGGREGATE_SUM) lr /= item->workers;
-    status = ts_round_optimize(item, slice, step, lr, &outcome);
+    status = ts_round_optimize(item, slice, step, lr, &outcome, NULL);
     ts_sum_clear(&item->sum, slice->n);
     if (status == TERSE_OK) entry->applied++;
     else item->status = status; /* the parameters have moved: not to be tried again */

@@ -6,6 +6,7 @@
 #ifndef TS_BASE_BUFFER_H
 #define TS_BASE_BUFFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,8 @@ terse_status ts_buffer_create(size_t capacity, ts_buffer **out) TERSE_NODISCARD;
 ts_buffer *ts_buffer_ref(ts_buffer *buffer);
 /* One reference less; the last one frees. NULL is fine. Thread: any. */
 void ts_buffer_unref(ts_buffer *buffer);
+/* Whether the caller's reference is the only one, so that it may be written to. Thread: any. */
+bool ts_buffer_sole(const ts_buffer *buffer);
 /* Room for `more` bytes behind len; only while nobody else holds it. Returns TERSE_ENOMEM. */
 terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
 

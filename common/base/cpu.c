@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/cpu.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,12 +41,21 @@ int ts_cpu_supports(ts_simd level) {
     return 0;
 }
 
-ts_simd ts_cpu_simd(void) {
+ts_simd ts_cpu_simd_below(const char *text) {
     ts_simd wanted = TS_SIMD_AVX512;
-    const char *text = getenv("TERSE_SIMD");
     if (text && ts_simd_parse(text, &wanted) != TERSE_OK) wanted = TS_SIMD_AVX512;
     for (int level = (int)wanted; level > TS_SIMD_SCALAR; level--) {
         if (ts_cpu_supports((ts_simd)level)) return (ts_simd)level;
     }
     return TS_SIMD_SCALAR;
+}
+
+ts_simd ts_cpu_simd(void) {
+    static atomic_int known; /* level + 1; of a process, not of a context: the CPU does not change */
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+    if (level == 0) {
+        level = (int)ts_cpu_simd_below(getenv("TERSE_SIMD")) + 1;
+        atomic_store_explicit(&known, level, memory_order_relaxed);
+    }
+    return (ts_simd)(level - 1);
 }

@@ -12,8 +12,13 @@ typedef enum {
     TS_SIMD_AVX512 = 3
 } ts_simd;
 
-/* The best level of this CPU, unless TERSE_SIMD=scalar|neon|avx2|avx512 in the environment lowers it. */
+/*
+ * The best level of this CPU, unless TERSE_SIMD=scalar|neon|avx2|avx512 in the environment lowers it; which is read once
+ * and then stays. Thread: any.
+ */
 ts_simd ts_cpu_simd(void);
+/* The best level of this CPU that is not above the one named; text: NULL, or no level's name, for any. */
+ts_simd ts_cpu_simd_below(const char *text);
 
 /* Whether this CPU runs kernels of that level. */
 int ts_cpu_supports(ts_simd level);

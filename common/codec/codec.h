@@ -92,6 +92,7 @@ typedef struct {
     float weight_decay;
     float decay;           /* in (0, 1): residual[i] *= decay before anything else, when there is a gradient; 0 keeps it */
     uint64_t step;
+    bool blank;            /* the residual counts as 0 and what is left of it is of no use: it need not be touched */
     bool unbiased;         /* no error feedback follows: stochastic stages then keep the expectation (undamped, value / p) */
     double ratio;          /* > 0 replaces the selector's ratio this step (warm-up); 0 keeps it */
     ts_nonfinite nonfinite;
@@ -118,6 +119,8 @@ terse_status ts_encoder_begin(ts_encoder *encoder, ts_scratch *scratch, const ts
                               ts_encode_report *report) TERSE_NODISCARD;
 /* Bytes that no packet of this slice exceeds, after begin. */
 size_t ts_encoder_bound(const ts_encoder *encoder, const ts_scratch *scratch, uint32_t slice);
+/* Whether every packet has exactly that many bytes. */
+bool ts_encoder_fixed(const ts_encoder *encoder);
 /*
  * Writes the packet of one slice. Returns TERSE_OK; TERSE_ENOSPACE (capacity below the bound; nothing changed);
  * TERSE_ENONFINITE (policy ERROR: the slice's finite elements are in the residual, there is no packet, and the report
@@ -178,6 +181,14 @@ typedef struct {
  */
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) TERSE_NODISCARD;
+/*
+ * As ts_decode_add, with the same bits, in one pass over a packet of floats: what is not finite is found as it is added.
+ * fresh: the accumulator counts as 0, whatever it holds.
+ * Returns: TERSE_OK; TERSE_EUNSUPPORTED (not for packets of this pipeline; untouched); TERSE_ENONFINITE (the accumulator
+ * holds rubbish); TERSE_ECORRUPT (untouched); TERSE_ENOMEM.
+ */
+terse_status ts_decode_sum(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                           const uint8_t *packet, size_t len, float *accumulator, bool fresh) TERSE_NODISCARD;
 /*
  * accumulator[i] += decoded(i) for one slice of n elements; untouched on failure. Same codes as ts_decode, and
  * TERSE_EINVAL for pipelines that replace.

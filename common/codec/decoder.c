@@ -179,3 +179,16 @@ terse_status ts_decode_apply(ts_scratch *scratch, const ts_codec_spec *spec, ts_
     }
     return TERSE_OK;
 }
+
+terse_status ts_decode_sum(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                           const uint8_t *packet, size_t len, float *accumulator, bool fresh) {
+    const ts_quantise_stage *stage = spec->pipeline->quantise;
+    TS_REQUIRE(!spec->pipeline->select && stage->sum && !ts_delta_in(spec->pipeline), TERSE_EUNSUPPORTED);
+    TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
+    opened o = {.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
+    TS_REQUIRE(!o.slice.view.stage, TERSE_EUNSUPPORTED);
+    TS_TRY(ts_packet_unwrap(&o.slice, scratch, packet, len, &o.bytes, &o.len));
+    TS_REQUIRE(o.len == ts_blocks_bytes(&o.slice.format, o.slice.n), TERSE_ECORRUPT);
+    bool valid = stage->sum(&o.slice.format.block, o.bytes, o.slice.n, accumulator, fresh);
+    return valid ? TERSE_OK : TERSE_ENONFINITE;
+}

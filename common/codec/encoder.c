@@ -116,6 +116,14 @@ static void begin_dense(ts_encoder *e, ts_scratch *scratch, const ts_kernels *ke
     e->selected = n;
 }
 
+/* Whether a residual that counts as 0 need not be had: floats as they are leave nothing of it either. */
+static bool leaves_residual(const ts_encoder *e, const ts_encode_input *input) {
+    const ts_pipeline *p = e->spec.pipeline;
+    bool dense = !p->select && !e->transform.view.stage && !e->transform.sent;
+    return dense && p->quantise->take_in && p->quantise->lossless && input->gradient && !input->velocity &&
+           !input->params && input->nonfinite != TS_NONFINITE_SKIP;
+}
+
 /* The residual times beta; returns the sum of what it loses, in four lanes. */
 static double decay_residual(float *residual, size_t n, float beta) {
     double lost[4] = {0};
@@ -173,9 +181,11 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
                           .policy = input->nonfinite};
     e->key = ts_random_key(spec->seed, input->step, spec->tensor, spec->worker,
                            PURPOSE_VALUES + (uint64_t)spec->direction);
+    e->sweep.blank = input->blank && leaves_residual(e, input);
+    if (input->blank && !e->sweep.blank && spec->n > 0) memset(input->residual, 0, spec->n * sizeof *input->residual);
     e->selected = 0;
     double let_go = 0;
-    if (input->gradient && input->decay > 0 && input->decay < 1 && !ts_pipeline_replaces(spec->pipeline)) {
+    if (input->gradient && input->decay > 0 && input->decay < 1 && !e->sweep.blank && !ts_pipeline_replaces(spec->pipeline)) {
         let_go = decay_residual(input->residual, spec->n, input->decay);
     }
     size_t left_out = 0, left_out_first = 0;
@@ -237,6 +247,11 @@ size_t ts_encoder_bound(const ts_encoder *e, const ts_scratch *scratch, uint32_t
     ts_packet_slice s = ts_packet_slice_of(&e->spec, ts_scratch_kernels(scratch), slice, e->input.step);
     size_t low, k = e->spec.pipeline->select ? slice_range(e, scratch, slice, &low) : s.n;
     return ts_packet_bound(&s, k);
+}
+
+bool ts_encoder_fixed(const ts_encoder *e) {
+    const ts_pipeline *p = e->spec.pipeline;
+    return !p->select && !p->bytes[0] && !e->transform.view.stage;
 }
 
 /* Elements that far ahead are asked for while one is written; random places of a large array. */

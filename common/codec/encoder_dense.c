@@ -50,8 +50,10 @@ static void take_back_blocks(const ts_packet_slice *slice, const uint8_t *out, s
 static void refuse(const ts_packet_slice *slice, ts_sweep *sweep, size_t elems, const uint8_t *out, size_t written,
                    size_t taken, ts_encode_report *report) {
     const ts_kernels *kernels = slice->format.block.kernels;
-    take_back_blocks(slice, out, written, sweep->residual + slice->first);
-    (void)kernels->sweep(sweep, slice->first + taken, slice->first + slice->n);
+    if (!sweep->blank) {
+        take_back_blocks(slice, out, written, sweep->residual + slice->first);
+        (void)kernels->sweep(sweep, slice->first + taken, slice->first + slice->n);
+    }
     ts_sweep probe = *sweep;
     probe.bad_count = 0;
     ts_look_ahead(kernels, &probe, elems);

@@ -34,6 +34,7 @@ typedef struct ts_sweep {
     const float *params; /* [borrow] n or NULL */
     float weight_decay;
     ts_nonfinite policy;
+    bool blank;       /* sweep_floats with TS_FLOAT32 and without velocity and params: residual counts as 0, untouched */
     size_t bad_count; /* elements that were not finite */
     size_t bad_first;
 } ts_sweep;
@@ -65,6 +66,8 @@ typedef struct ts_kernels {
     ts_simd level;
     /* sum[i] += x[i]: the bare sweep, the yardstick of all speeds. */
     void (*add)(float *sum, const float *x, size_t n);
+    /* The same from a packet's bytes at any address. fresh: sum counts as 0 and is only written. Returns whether all x are finite. */
+    bool (*fp32_sum)(const uint8_t *in, size_t n, float *sum, bool fresh);
     /* out[i] = a[i] - b[i]; out may be a or b. */
     void (*sub)(float *out, const float *a, const float *b, size_t n);
     /* x[i] *= factor. */

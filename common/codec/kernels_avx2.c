@@ -155,6 +155,31 @@ static void add(float *sum, const float *x, size_t n) {
     ts_kernels_scalar.add(sum + 2 * half, x + 2 * half, n - 2 * half);
 }
 
+INLINE __m256i sum_group(const uint8_t *in, float *sum, bool fresh) {
+    __m256i top = _mm256_setzero_si256();
+    for (size_t j = 0; j < GROUP; j += 8) {
+        __m256 x = _mm256_loadu_ps((const float *)(const void *)(in + 4 * j));
+        top = _mm256_max_epi32(top, abs_bits(x));
+        _mm256_storeu_ps(sum + j, _mm256_add_ps(fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(sum + j), x));
+    }
+    return top;
+}
+
+INLINE bool sum_body(const uint8_t *in, size_t n, float *sum, bool fresh) {
+    size_t half = n / 2 / GROUP * GROUP;
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    for (size_t i = 0; i < half; i += GROUP) {
+        low = _mm256_max_epi32(low, sum_group(in + 4 * i, sum + i, fresh));
+        high = _mm256_max_epi32(high, sum_group(in + 4 * (half + i), sum + half + i, fresh));
+    }
+    bool rest = ts_kernels_scalar.fp32_sum(in + 8 * half, n - 2 * half, sum + 2 * half, fresh);
+    return rest && !any(_mm256_cmpgt_epi32(_mm256_max_epi32(low, high), _mm256_set1_epi32((int)TS_INF_BITS - 1)));
+}
+
+static bool fp32_sum(const uint8_t *in, size_t n, float *sum, bool fresh) {
+    return fresh ? sum_body(in, n, sum, true) : sum_body(in, n, sum, false);
+}
+
 static void sub(float *out, const float *a, const float *b, size_t n) {
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -349,6 +374,7 @@ static void min_max(const float *x, size_t n, float *low, float *high) {
 const ts_kernels ts_kernels_avx2 = {
     .level = TS_SIMD_AVX2,
     .add = add,
+    .fp32_sum = fp32_sum,
     .sub = sub,
     .scale = scale,
     .descend = descend,

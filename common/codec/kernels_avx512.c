@@ -167,6 +167,9 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
 static double sum_squares(const float *x, size_t n) { return ts_kernels_avx2.sum_squares(x, n); }
 static double sum_abs(const float *x, size_t n) { return ts_kernels_avx2.sum_abs(x, n); }
 static void sums(const float *x, size_t n, double *squares, double *abs) { ts_kernels_avx2.sums(x, n, squares, abs); }
+static bool fp32_sum(const uint8_t *in, size_t n, float *sum, bool fresh) {
+    return ts_kernels_avx2.fp32_sum(in, n, sum, fresh);
+}
 static size_t nonfinite(const float *x, size_t n, size_t *first) { return ts_kernels_avx2.nonfinite(x, n, first); }
 static uint32_t max_abs(const float *x, size_t n) { return ts_kernels_avx2.max_abs(x, n); }
 static void min_max(const float *x, size_t n, float *low, float *high) { ts_kernels_avx2.min_max(x, n, low, high); }
@@ -174,6 +177,7 @@ static void min_max(const float *x, size_t n, float *low, float *high) { ts_kern
 const ts_kernels ts_kernels_avx512 = {
     .level = TS_SIMD_AVX512,
     .add = add,
+    .fp32_sum = fp32_sum,
     .sub = sub,
     .scale = scale,
     .descend = descend,

@@ -154,6 +154,10 @@ static void add(float *sum, const float *x, size_t n) {
     ts_kernels_scalar.add(sum + i, x + i, n - i);
 }
 
+static bool fp32_sum(const uint8_t *in, size_t n, float *sum, bool fresh) {
+    return ts_kernels_scalar.fp32_sum(in, n, sum, fresh);
+}
+
 static void sub(float *out, const float *a, const float *b, size_t n) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) vst1q_f32(out + i, vsubq_f32(vld1q_f32(a + i), vld1q_f32(b + i)));
@@ -256,6 +260,7 @@ const ts_kernels ts_kernels_neon = {
     TS_NEON_QUANTISE_ENTRIES,
     .level = TS_SIMD_NEON,
     .add = add,
+    .fp32_sum = fp32_sum,
     .sub = sub,
     .scale = scale,
     .descend = descend,

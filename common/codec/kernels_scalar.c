@@ -91,6 +91,18 @@ static void add(float *sum, const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
+static bool fp32_sum(const uint8_t *in, size_t n, float *sum, bool fresh) {
+    uint32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x;
+        memcpy(&x, in + 4 * i, sizeof x);
+        uint32_t bits = ts_float_bits(x) & TS_ABS_MASK;
+        if (bits > top) top = bits;
+        sum[i] = (fresh ? 0.0f : sum[i]) + x;
+    }
+    return top < TS_INF_BITS;
+}
+
 static void sub(float *out, const float *a, const float *b, size_t n) {
     for (size_t i = 0; i < n; i++) out[i] = a[i] - b[i];
 }
@@ -164,7 +176,7 @@ static uint32_t sweep_sums(ts_sweep *s, size_t first, size_t end, unsigned wante
     return ts_sweep_then_sums(&ts_kernels_scalar, s, first, end, wanted, sums_of);
 }
 
-void ts_sweep_floats_scalar(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
+static void sweep_kept(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
     float *x = s->residual + first, most = ts_float_most(kind);
     size_t n = end - first;
     (void)ts_sweep_scalar(s, first, end);
@@ -178,9 +190,30 @@ void ts_sweep_floats_scalar(ts_sweep *s, size_t first, size_t end, ts_float_kind
     }
 }
 
+/* With zeros of its own for a residual, a few at a time. */
+static void sweep_blank(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
+    for (size_t at = first, n; at < end; at += n) {
+        float zeros[256] = {0};
+        n = end - at < 256 ? end - at : 256;
+        ts_sweep part = *s;
+        part.gradient += at;
+        part.residual = zeros;
+        part.bad_count = 0;
+        sweep_kept(&part, 0, n, kind, out + ts_float_bytes(kind) * (at - first), beyond);
+        if (part.bad_count == 0) continue;
+        if (s->bad_count == 0 || at + part.bad_first < s->bad_first) s->bad_first = at + part.bad_first;
+        s->bad_count += part.bad_count;
+    }
+}
+
+void ts_sweep_floats_scalar(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
+    (s->blank ? sweep_blank : sweep_kept)(s, first, end, kind, out, beyond);
+}
+
 const ts_kernels ts_kernels_scalar = {
     .level = TS_SIMD_SCALAR,
     .add = add,
+    .fp32_sum = fp32_sum,
     .sub = sub,
     .scale = scale,
     .descend = descend,

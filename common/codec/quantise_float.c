@@ -47,6 +47,10 @@ static void fp32_add(const ts_quantise_block *block, const float *scales, const 
     }
 }
 
+static bool fp32_sum(const ts_quantise_block *block, const uint8_t *in, size_t n, float *sum, bool fresh) {
+    return block->kernels->fp32_sum(in, n, sum, fresh);
+}
+
 static void fp32_take_in(const ts_quantise_block *block, ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
                          size_t *beyond) {
     block->kernels->sweep_floats(sweep, first, end, TS_FLOAT32, out, beyond);
@@ -65,6 +69,7 @@ const ts_quantise_stage ts_quantise_fp32 = {
     .valid = fp32_valid,
     .decode = fp32_decode,
     .add = fp32_add,
+    .sum = fp32_sum,
 };
 
 static size_t fp16_bytes(const ts_stage_args *args, size_t n) {

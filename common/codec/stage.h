@@ -132,6 +132,11 @@ typedef struct ts_quantise_stage {
     void (*decode)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x);
     /* sum[i] += decoded(i); the same bits as decode() and an addition. */
     void (*add)(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum);
+    /*
+     * valid() and add() in one pass, for stages without scales; fresh: sum counts as 0. Returns whether the bytes are
+     * valid; sum holds rubbish when they are not. NULL: there is none.
+     */
+    bool (*sum)(const ts_quantise_block *block, const uint8_t *in, size_t n, float *sum, bool fresh);
 } ts_quantise_stage;
 
 /*

@@ -12,7 +12,7 @@
 #define AHEAD 128 /* floats; asked for that early, two places at once come as fast as memory gives */
 #define INLINE static inline __attribute__((always_inline))
 
-typedef enum { SCAN, PLAIN, GENERAL } sweep_kind;
+typedef enum { SCAN, PLAIN, GENERAL, BLANK } sweep_kind; /* BLANK: sweep_floats alone */
 typedef struct { __m256 r, u; } swept; /* r is not flushed yet */
 
 INLINE __m256i abs_bits(__m256 x) {
@@ -25,9 +25,10 @@ INLINE __m256 flush(__m256 x) {
 }
 
 INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
-    swept out = {_mm256_loadu_ps(s->residual + i), _mm256_setzero_ps()};
+    swept out = {kind == BLANK ? _mm256_setzero_ps() : _mm256_loadu_ps(s->residual + i), _mm256_setzero_ps()};
     if (kind == SCAN) return out;
     __m256 v = _mm256_loadu_ps(s->gradient + i);
+    if (kind == BLANK) v = _mm256_mul_ps(v, _mm256_set1_ps(s->scale));
     if (kind == GENERAL) {
         v = _mm256_mul_ps(v, _mm256_set1_ps(s->scale));
         if (s->params) {
@@ -50,7 +51,7 @@ INLINE void ask(const float *x) {
 }
 
 INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) {
-    ask(s->residual + i);
+    if (kind != BLANK) ask(s->residual + i);
     if (kind != SCAN) ask(s->gradient + i);
     if (kind == GENERAL && s->velocity) ask(s->velocity + i);
 }

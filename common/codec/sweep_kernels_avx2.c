@@ -10,7 +10,7 @@ INLINE void write_group(float *residual, const __m256 *r, ts_float_kind kind, ui
     for (size_t j = 0; j < 4; j++) {
         if (kind == TS_FLOAT32) {
             _mm256_storeu_ps((float *)(void *)(out + 32 * j), r[j]);
-            _mm256_storeu_ps(residual + 8 * j, _mm256_setzero_ps());
+            if (residual) _mm256_storeu_ps(residual + 8 * j, _mm256_setzero_ps());
         } else if (kind == TS_FLOAT16) {
             __m128i half = _mm256_cvtps_ph(r[j], _MM_FROUND_TO_NEAREST_INT);
             _mm_storeu_si128((__m128i *)(void *)(out + 16 * j), half);
@@ -40,7 +40,7 @@ INLINE void floats_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_float_k
         return;
     }
     for (size_t j = 0; j < 4 && what == GENERAL && view->velocity; j++) _mm256_storeu_ps(view->velocity + i + 8 * j, x[j].u);
-    write_group(view->residual + i, r, kind, out);
+    write_group(what == BLANK ? NULL : view->residual + i, r, kind, out);
 }
 
 /* Two places at once, as the other sweeps. */
@@ -62,7 +62,8 @@ INLINE void by_input(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, 
 }
 
 void ts_sweep_floats_avx2(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond) {
-    if (kind == TS_FLOAT32) by_input(s, first, end, TS_FLOAT32, out, beyond);
+    if (kind == TS_FLOAT32 && s->blank) floats_body(s, first, end, TS_FLOAT32, out, beyond, BLANK);
+    else if (kind == TS_FLOAT32) by_input(s, first, end, TS_FLOAT32, out, beyond);
     else if (kind == TS_FLOAT16) by_input(s, first, end, TS_FLOAT16, out, beyond);
     else by_input(s, first, end, TS_BFLOAT16, out, beyond);
 }

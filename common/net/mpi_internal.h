@@ -46,6 +46,7 @@
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
 #define TS_MPI_PROBES_PER_POLL 64
 #define TS_MPI_POOL_BYTES ((size_t)32 << 20) /* of frames' memory that is kept for the next ones */
+#define TS_MPI_NEAR_BYTES ((size_t)3 << 20)  /* see ts_transport.near_bytes */
 #define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
 #define TS_MPI_PACED_CHUNK_BYTES (60u << 10) /* the eager limit over TCP is 64 KiB, its header included */
 #define TS_MPI_PACED_FIRST_BYTES (128u << 10)

@@ -262,12 +262,14 @@ static terse_status meet_peers(const roll *call) {
     ts_mpi *mpi = call->mpi;
     const roll_entry *own = &call->entries[call->rank];
     TS_TRY(number_peers(call));
+    mpi->base.near_bytes = TS_MPI_NEAR_BYTES;
     for (int r = 0; r < call->size; r++) {
         const roll_entry *entry = &call->entries[r];
         bool above = mpi->above && mpi->names[r].role == TS_ROLE_NONE;
         mpi->peers[r].last = &mpi->peers[r].first;
         mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
         mpi->peers[r].heard_us = ts_mpi_clock_us();
+        if (!mpi->peers[r].same_host) mpi->base.near_bytes = 0;
         set_window(&mpi->peers[r], own, entry, shares_of(above ? mpi->above : &mpi->base, (uint32_t)r));
     }
     return TERSE_OK;

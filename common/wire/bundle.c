@@ -7,7 +7,7 @@
 
 ts_bundle_writer ts_bundle_write(ts_buffer *frame) { return (ts_bundle_writer){.frame = frame, .previous = -1}; }
 
-terse_status ts_bundle_add(ts_bundle_writer *writer, uint32_t slice, const uint8_t *packet, size_t len) {
+terse_status ts_bundle_room(ts_bundle_writer *writer, uint32_t slice, size_t len, uint8_t **room) {
     TS_REQUIRE((int64_t)slice > writer->previous, TERSE_EINVAL);
     TS_REQUIRE(len <= UINT32_MAX, TERSE_EINVAL);
     TS_TRY(ts_buffer_reserve(writer->frame, TS_BUNDLE_ENTRY_MAX_BYTES + len));
@@ -15,9 +15,16 @@ terse_status ts_bundle_add(ts_bundle_writer *writer, uint32_t slice, const uint8
     uint64_t skipped = (uint64_t)((int64_t)slice - writer->previous - 1);
     size_t used = ts_varint_put(at, (uint64_t)len << 1 | (skipped > 0));
     if (skipped > 0) used += ts_varint_put(at + used, skipped);
-    if (len) memcpy(at + used, packet, len);
     writer->frame->len += used + len;
     writer->previous = slice;
+    *room = at + used;
+    return TERSE_OK;
+}
+
+terse_status ts_bundle_add(ts_bundle_writer *writer, uint32_t slice, const uint8_t *packet, size_t len) {
+    uint8_t *room;
+    TS_TRY(ts_bundle_room(writer, slice, len, &room));
+    if (len) memcpy(room, packet, len);
     return TERSE_OK;
 }
 

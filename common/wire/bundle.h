@@ -27,6 +27,12 @@ ts_bundle_writer ts_bundle_write(ts_buffer *frame);
 /* Appends a packet by copy. slice ids must ascend. Returns TERSE_OK, TERSE_ENOMEM, TERSE_EINVAL (order). */
 terse_status ts_bundle_add(ts_bundle_writer *writer, uint32_t slice, const uint8_t *packet, size_t len) TERSE_NODISCARD;
 
+/*
+ * The same for a packet of `len` bytes that is written by the caller: room is [out] inside the frame, until something
+ * else is appended to it. Returns as ts_bundle_add.
+ */
+terse_status ts_bundle_room(ts_bundle_writer *writer, uint32_t slice, size_t len, uint8_t **room) TERSE_NODISCARD;
+
 /* Reader: checks as it goes. */
 typedef struct {
     const uint8_t *at, *end;

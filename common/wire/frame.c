@@ -88,18 +88,37 @@ terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts
     return ts_frame_begin_in(NULL, header, payload_hint, out);
 }
 
-terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header, size_t payload_hint, ts_buffer **out) {
-    size_t header_bytes = terse__header__get_packed_size(header);
-    TS_REQUIRE(header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
-    size_t room;
-    TS_REQUIRE(ts_mem_add(payload_hint, 1 + TS_VARINT_MAX_BYTES + header_bytes + CHECKSUM_BYTES, &room), TERSE_ELIMIT);
-    ts_buffer *frame;
-    TS_TRY(ts_buffer_pool_take(pool, room, &frame));
+static terse_status measure(const Terse__Header *header, size_t payload_hint, size_t *header_bytes, size_t *room) {
+    *header_bytes = terse__header__get_packed_size(header);
+    TS_REQUIRE(*header_bytes <= TS_FRAME_HEADER_MAX_BYTES, TERSE_ELIMIT);
+    size_t around = 1 + TS_VARINT_MAX_BYTES + *header_bytes + CHECKSUM_BYTES;
+    TS_REQUIRE(ts_mem_add(payload_hint, around, room), TERSE_ELIMIT);
+    return TERSE_OK;
+}
+
+static void write_header(ts_buffer *frame, const Terse__Header *header, size_t header_bytes) {
     frame->data[0] = TS_WIRE_VERSION;
     frame->len = 1;
     frame->len += ts_varint_put(frame->data + frame->len, header_bytes);
     frame->len += terse__header__pack(header, frame->data + frame->len);
+}
+
+terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header, size_t payload_hint, ts_buffer **out) {
+    size_t header_bytes, room;
+    TS_TRY(measure(header, payload_hint, &header_bytes, &room));
+    ts_buffer *frame;
+    TS_TRY(ts_buffer_pool_take(pool, room, &frame));
+    write_header(frame, header, header_bytes);
     *out = frame;
+    return TERSE_OK;
+}
+
+terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) {
+    size_t header_bytes, room;
+    TS_TRY(measure(header, payload_hint, &header_bytes, &room));
+    frame->len = 0;
+    TS_TRY(ts_buffer_reserve(frame, room));
+    write_header(frame, header, header_bytes);
     return TERSE_OK;
 }
 

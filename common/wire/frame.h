@@ -50,6 +50,8 @@ terse_status ts_frame_begin(const Terse__Header *header, size_t payload_hint, ts
 /* The same with memory from a pool, which may be NULL. */
 terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header, size_t payload_hint,
                                ts_buffer **out) TERSE_NODISCARD;
+/* The same in a buffer that is there and that nobody else holds: what it held is gone, also on failure. */
+terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) TERSE_NODISCARD;
 terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
 
 /* A frame without payload. Returns as begin. */

@@ -28,6 +28,11 @@ static void plain(cross *c, unsigned kind, size_t n, size_t shift) {
     cross_input(c, kind, c->input, CROSS_MOST);
     cross_input(c, kind == 4 ? 2 : kind, c->gradient, CROSS_MOST);
     twice(&c->x, c->input, n + shift);
+    for (unsigned fresh = 0; fresh < 2; fresh++) {
+        bool finite[2] = {c->reference->fp32_sum((const uint8_t *)b + shift, n, c->x.want + shift, fresh),
+                          c->kernels->fp32_sum((const uint8_t *)b + shift, n, c->x.got + shift, fresh)};
+        cross_expect(c, finite[0] == finite[1] && equal(&c->x, n + shift), "fp32_sum", n, detail + 10 * fresh);
+    }
     c->reference->add(c->x.want + shift, b, n);
     c->kernels->add(c->x.got + shift, b, n);
     cross_expect(c, equal(&c->x, n + shift), "add", n, detail);
@@ -97,6 +102,23 @@ static bool same_counts(const ts_sweep *a, const ts_sweep *b) {
     return a->bad_count == b->bad_count && (a->bad_count == 0 || a->bad_first == b->bad_first);
 }
 
+/* Without a residual: what is written must be what zeros would have given. */
+static void blank_sweeps(cross *c, unsigned kind, size_t n, unsigned how, size_t first) {
+    static uint8_t out[3][4 * CROSS_ROOM];
+    size_t beyond[3] = {0};
+    ts_sweep sweep[3];
+    prepare(c, kind, n);
+    for (unsigned i = 0; i < 3; i++) {
+        if (i == 2) memset(c->x.want, 0, n * sizeof *c->x.want);
+        sweep[i] = sweep_of(c, how, c->x.want, c->y.want);
+        sweep[i].blank = i < 2;
+        (i == 1 ? c->kernels : c->reference)->sweep_floats(&sweep[i], first, n, TS_FLOAT32, out[i], &beyond[i]);
+        if (i < 2) cross_expect(c, equal(&c->x, n), "blank sweep leaves the residual", n, kind * 1000 + how);
+        bool same = beyond[i] == beyond[0] && same_counts(&sweep[i], &sweep[0]) && cross_same(out[i], out[0], 4 * (n - first));
+        cross_expect(c, same, "blank sweep_floats", n, kind * 1000 + how * 10 + i);
+    }
+}
+
 static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
     prepare(c, kind, n);
     ts_sweep want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
@@ -126,6 +148,7 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
         same = same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) && cross_same(out[0], out[1], sizeof out[0]);
         cross_expect(c, same, "sweep_natural", n, kind * 1000 + how * 10 + b);
     }
+    if ((how & ~17u) == 0) blank_sweeps(c, kind, n, how, first);
     if (kind >= CROSS_FINITE) return; /* sums are asked for what is finite */
     for (unsigned wanted = TS_SUM_SQUARES; wanted <= (TS_SUM_SQUARES | TS_SUM_ABS); wanted++) {
         prepare(c, kind, n);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static void sums_like_a_loop(const char *pipeline) {
             if (want[i] != 0) ck_assert(sum.dense || (sum.touched[i / 64] >> (i % 64) & 1));
         ck_assert_int_eq(sum.dense, !ts_pipeline_is_sparse(&contract->tensors[0].push));
         ts_sum_clear(&sum, 100);
-        ck_assert_mem_eq(sum.value, zero, sizeof zero);
+        ck_assert_mem_eq(sum.value + sum.stale, zero, sizeof zero - sum.stale * sizeof zero[0]);
         for (size_t i = 0; i < ts_bitmap_words(100); i++) ck_assert_uint_eq(sum.touched[i], 0);
     }
     release(all);
@@ -122,6 +123,55 @@ START_TEST(a_bad_packet_names_its_worker_and_leaves_no_trace) {
 }
 END_TEST
 
+/* A packet of 100 floats of worker w; where it is bad, one of them is. */
+static void floats_of(uint32_t w, bool bad, uint8_t *packet) {
+    for (size_t i = 0; i < 100; i++) {
+        float x = bad && i == 77 ? (w % 2 ? NAN : -INFINITY) : (float)(w + 1) * ((float)i - 50.5f) * 0.3f;
+        memcpy(packet + 4 * i, &x, sizeof x);
+    }
+}
+
+/* Floats are checked while they are added: whoever is bad, the sum is as without it. */
+START_TEST(floats_that_are_not_finite_leave_no_trace_in_the_sum) {
+    ts_contract *contract = make_contract("dense");
+    ts_scratch *scratch;
+    ts_sum sum = {0};
+    uint8_t packet[WORKERS][401];
+    ck_assert_ok(ts_scratch_create(&scratch));
+    ck_assert_ok(ts_sum_reserve(&sum, 150));
+    for (size_t i = 0; i < 150; i++) sum.value[i] = 1e30f; /* of a slice that was longer */
+    sum.stale = 150;
+    for (unsigned bad = 0; bad < 1u << WORKERS; bad++) {
+        float want[100] = {0};
+        ts_contribution from[WORKERS];
+        uint32_t taken = 0;
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            floats_of(w, bad >> w & 1, packet[w] + 1);
+            from[w] = (ts_contribution){.worker = w, .packet = packet[w] + 1, .len = 400};
+            for (size_t i = 0; i < 100 && !(bad >> w & 1); i++) want[i] += (float)(w + 1) * ((float)i - 50.5f) * 0.3f;
+            taken += !(bad >> w & 1);
+        }
+        ts_aggregate_place place = {.contract = contract, .slice = 1, .step = 2};
+        ts_aggregate_outcome outcome;
+        ck_assert_ok(ts_aggregate(&sum, scratch, &place, from, WORKERS, &outcome));
+        ck_assert_uint_eq(outcome.taken, taken);
+        for (uint32_t w = 0; w < WORKERS; w++) ck_assert_int_eq(from[w].quarantined, bad >> w & 1);
+        ck_assert_mem_eq(sum.value, want, sizeof want);
+        ck_assert_int_eq(sum.dense, taken > 0);
+        for (size_t i = 100; i < 150; i++) ck_assert(sum.value[i] == 0);
+        ts_sum_clear(&sum, 100);
+    }
+    ts_contribution cut = {.worker = 3, .packet = packet[0], .len = 399};
+    ts_aggregate_place place = {.contract = contract, .slice = 0, .step = 2};
+    ts_aggregate_outcome outcome;
+    ck_assert_status(ts_aggregate(&sum, scratch, &place, &cut, 1, &outcome), TERSE_ECORRUPT);
+    ck_assert_uint_eq(outcome.culprit, 3);
+    ts_sum_free(&sum);
+    ts_scratch_destroy(scratch);
+    ts_contract_destroy(contract);
+}
+END_TEST
+
 START_TEST(sparse_sweeps_do_what_was_touched_and_nothing_else) {
     for (size_t n = 0; n < 200; n += 13) {
         float a[200], b[200];
@@ -147,6 +197,7 @@ TCase *test_aggregate(void) {
     TCase *tests = tcase_create("aggregate");
     tcase_add_test(tests, sums_are_made_in_worker_order);
     tcase_add_test(tests, a_bad_packet_names_its_worker_and_leaves_no_trace);
+    tcase_add_test(tests, floats_that_are_not_finite_leave_no_trace_in_the_sum);
     tcase_add_test(tests, sparse_sweeps_do_what_was_touched_and_nothing_else);
     return tests;
 }

@@ -36,6 +36,29 @@ START_TEST(packets_come_back_with_their_slices) {
 }
 END_TEST
 
+/* Room for a packet is what a packet would have taken. */
+START_TEST(packets_may_be_written_in_place) {
+    ts_buffer *frames[2] = {empty(), empty()};
+    ts_bundle_writer by_copy = ts_bundle_write(frames[0]), in_place = ts_bundle_write(frames[1]);
+    static uint8_t bytes[5000];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 31);
+    const uint32_t slices[] = {2, 3, 900};
+    const size_t sizes[] = {5000, 0, 77};
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t *room;
+        ck_assert_ok(ts_bundle_add(&by_copy, slices[i], bytes, sizes[i]));
+        ck_assert_ok(ts_bundle_room(&in_place, slices[i], sizes[i], &room));
+        memcpy(room, bytes, sizes[i]);
+    }
+    ck_assert_uint_eq(frames[0]->len, frames[1]->len);
+    ck_assert_mem_eq(frames[0]->data, frames[1]->data, frames[0]->len);
+    uint8_t *room;
+    ck_assert_status(ts_bundle_room(&in_place, 900, 1, &room), TERSE_EINVAL);
+    ts_buffer_unref(frames[0]);
+    ts_buffer_unref(frames[1]);
+}
+END_TEST
+
 START_TEST(consecutive_slices_cost_one_byte_each) {
     const uint8_t packet[63] = {0};
     ts_buffer *frame = empty();
@@ -91,6 +114,7 @@ TCase *test_bundle(void);
 TCase *test_bundle(void) {
     TCase *tests = tcase_create("bundle");
     tcase_add_test(tests, packets_come_back_with_their_slices);
+    tcase_add_test(tests, packets_may_be_written_in_place);
     tcase_add_test(tests, consecutive_slices_cost_one_byte_each);
     tcase_add_test(tests, slices_must_ascend);
     tcase_add_test(tests, malformed_entries_are_refused);

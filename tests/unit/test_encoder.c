@@ -185,6 +185,41 @@ START_TEST(values_beyond_the_range_are_counted_and_kept) {
 END_TEST
 
 /* The downlink has no gradient; parameters that diverged must not be encoded. */
+/* A residual that counts as 0 gives the bytes that zeros give; where it leaves nothing either, it is not touched. */
+START_TEST(a_blank_residual_counts_as_zero) {
+    static const char *const blanks[] = {"dense", "fp16", "int8", "sign", "topk:0.1 | int8"};
+    for (unsigned p = 0; p < 5; p++) {
+        ts_unit_tensor zero, blank;
+        float gradient[1000];
+        ts_unit_tensor_open(&zero, blanks[p], 1000, 300, ts_cpu_simd());
+        ts_unit_tensor_open(&blank, blanks[p], 1000, 300, ts_cpu_simd());
+        for (uint64_t step = 0; step < 4; step++) {
+            ts_unit_input(TS_UNIT_NORMAL, gradient, 1000, step);
+            for (size_t i = 0; i < 1000; i++) zero.residual[i] = 0;
+            for (size_t i = 0; i < 1000; i++) blank.residual[i] = 77;
+            zero.input.gradient_scale = blank.input.gradient_scale = step & 1 ? 0.25f : 1.0f;
+            zero.input.nonfinite = blank.input.nonfinite = step < 2 ? TS_NONFINITE_ZERO : TS_NONFINITE_ERROR;
+            blank.input.blank = true;
+            if (step == 1) gradient[500] = NAN;
+            if (step == 3) gradient[500] = -INFINITY;
+            ts_unit_encode(&zero, gradient, step, step == 3 ? TERSE_ENONFINITE : TERSE_OK);
+            ts_unit_encode(&blank, gradient, step, step == 3 ? TERSE_ENONFINITE : TERSE_OK);
+            ck_assert_uint_eq(zero.report.nonfinite_count, blank.report.nonfinite_count);
+            ck_assert_uint_eq(zero.report.nonfinite_first, blank.report.nonfinite_first);
+            for (uint32_t s = 0; s < zero.slices; s++) {
+                ck_assert(!zero.packet[s] == !blank.packet[s]);
+                if (!zero.packet[s]) continue;
+                ck_assert_uint_eq(zero.len[s], blank.len[s]);
+                ck_assert_mem_eq(zero.packet[s], blank.packet[s], zero.len[s]);
+            }
+            for (size_t i = 0; p == 0 && i < 1000; i++) ck_assert(blank.residual[i] == 77);
+        }
+        ts_unit_tensor_close(&zero);
+        ts_unit_tensor_close(&blank);
+    }
+}
+END_TEST
+
 START_TEST(nonfinite_residuals_are_refused) {
     for (size_t p = 0; p < PIPELINES; p++) {
         ts_unit_tensor t;
@@ -290,6 +325,7 @@ TCase *test_encoder(void) {
     tcase_add_test(tests, masking_zeroes_the_velocity_of_what_was_selected);
     tcase_add_test(tests, nonfinite_gradients_follow_the_policy);
     tcase_add_test(tests, values_beyond_the_range_are_counted_and_kept);
+    tcase_add_test(tests, a_blank_residual_counts_as_zero);
     tcase_add_test(tests, nonfinite_residuals_are_refused);
     tcase_add_test(tests, running_out_of_memory_changes_nothing);
     tcase_add_test(tests, heads_are_small);

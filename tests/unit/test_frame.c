@@ -63,6 +63,37 @@ START_TEST(frames_come_back_as_they_went) {
 }
 END_TEST
 
+/* Memory that is used again gives the same frame as new memory, too small or not. */
+START_TEST(a_frame_can_be_begun_over_another) {
+    uint8_t payload[1000];
+    for (size_t i = 0; i < sizeof payload; i++) payload[i] = (uint8_t)(i * 7);
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Push push = TERSE__PUSH__INIT;
+    push.step = 7;
+    push.pull = 1;
+    header.body_case = TERSE__HEADER__BODY_PUSH;
+    header.push = &push;
+    const size_t sizes[] = {1000, 3, 999, 0};
+    ts_buffer *buffer;
+    ck_assert_ok(ts_buffer_create(10, &buffer));
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        ts_buffer *fresh = push_frame(7, payload, sizes[s]);
+        ck_assert(ts_buffer_sole(buffer));
+        ck_assert_ok(ts_frame_begin_over(buffer, &header, sizes[s]));
+        memcpy(buffer->data + buffer->len, payload, sizes[s]);
+        buffer->len += sizes[s];
+        ck_assert_ok(ts_frame_finish(buffer));
+        ck_assert_uint_eq(buffer->len, fresh->len);
+        ck_assert_mem_eq(buffer->data, fresh->data, fresh->len);
+        ts_buffer_unref(fresh);
+    }
+    ts_buffer *other = ts_buffer_ref(buffer);
+    ck_assert(!ts_buffer_sole(buffer));
+    ts_buffer_unref(other);
+    ts_buffer_unref(buffer);
+}
+END_TEST
+
 START_TEST(a_push_spends_few_bytes_on_its_frame) {
     ts_buffer *buffer = push_frame(2000, NULL, 0);
     ck_assert_uint_le(buffer->len, 13);
@@ -198,6 +229,7 @@ TCase *test_frame(void);
 TCase *test_frame(void) {
     TCase *tests = tcase_create("frame");
     tcase_add_test(tests, frames_come_back_as_they_went);
+    tcase_add_test(tests, a_frame_can_be_begun_over_another);
     tcase_add_test(tests, a_push_spends_few_bytes_on_its_frame);
     tcase_add_test(tests, control_frames_have_no_payload);
     tcase_add_test(tests, every_turned_bit_is_noticed);

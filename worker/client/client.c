@@ -38,6 +38,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
     terse_status status = find_servers(client);
     if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);
     if (status == TERSE_OK) status = ts_scratch_create(&client->scratch);
+    if (status == TERSE_OK) status = ts_scratch_create(&client->decode_scratch);
     if (status != TERSE_OK) {
         ts_client_destroy(client);
         return status;
@@ -66,10 +67,16 @@ void ts_client_destroy(ts_client *client) {
     ts_mem_free(client->reduce.values);
     ts_outbox_destroy(&client->outbox);
     ts_scratch_destroy(client->scratch);
+    ts_scratch_destroy(client->decode_scratch);
     ts_mem_free(client->expanded);
     ts_contract_destroy(client->contract);
     if (client->transport->handler.context == client) client->transport->handler = (ts_transport_handler){0};
     ts_mem_free(client);
+}
+
+void ts_client_set_pause(ts_client *client, void (*pause)(void *context), void *context) {
+    client->pause = pause;
+    client->pause_context = context;
 }
 
 void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context) {

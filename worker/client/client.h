@@ -38,6 +38,11 @@ void ts_client_destroy(ts_client *client); /* NULL is fine */
  * context: [borrow] until destroy.
  */
 void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context);
+/*
+ * Where all peers are on one host, a step is encoded only so far ahead of its answers as caches hold. pause waits for
+ * news, a millisecond or so, with the lock held on entry and return. Without it everything is encoded at once.
+ */
+void ts_client_set_pause(ts_client *client, void (*pause)(void *context), void *context);
 
 /*
  * A tensor of the model, before start. shape: ndim extents, copied as the name is. tensor: [out] its number, or NULL.
@@ -77,6 +82,11 @@ terse_status ts_client_check_wait(ts_client *client, uint32_t tensor, uint64_t v
 terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
 bool ts_client_pulled(ts_client *client, uint32_t tensor);
+/*
+ * In a step that pushes and pulls everything: the first so many tensors are pushed now, or next, and their params may
+ * change; 0: the step is over. Once that is worth a look, decodes what has come.
+ */
+void ts_client_step_reaches(ts_client *client, uint32_t tensors);
 /*
  * Whether pushes of the tensor ask for what comes of them. Without, it may be pushed step after step without a pull, and
  * a pull asks for what has come together. At first: with. Returns TERSE_OK; TERSE_ENOTFOUND; TERSE_ESTATE (before start,

@@ -13,6 +13,9 @@
 
 /* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
 #define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
+#define TS_CLIENT_ALONE_BYTES ((size_t)128 << 10)  /* packets as large as this are written into a frame of their own */
+#define TS_CLIENT_AHEAD_BYTES ((size_t)512 << 10)  /* that much new data is worth a look at all tensors of a step */
+#define TS_CLIENT_PATIENCE_US 20000u               /* so long a step waits for news before it encodes far ahead of them */
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
 #define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
 #define TS_CLIENT_ABSENT_US 500000u /* between two ticks: more than their longest distance */
@@ -121,10 +124,15 @@ struct ts_client {
     uint32_t deferred_tensors;
     bool settles;             /* servers do not wait for stragglers: only an Ack settles a push, and rounds are skipped */
     bool sets_parameters;     /* worker 0, on servers that have none yet */
-    ts_scratch *scratch;
+    ts_scratch *scratch;        /* of encoding */
+    ts_scratch *decode_scratch; /* a tensor may be half encoded meanwhile */
     float *expanded; /* the residual in hand, when residuals are stored as bfloat16: room for the largest */
     uint32_t bad_packets;
     ts_client_checkpoint checkpoint;
+    uint32_t ahead;         /* in a step: its first so many tensors may be decoded as they come; 0: not in a step */
+    size_t unanswered_bytes; /* of large packets */
+    bool impatient;         /* nothing came for long enough: this step goes on without waiting */
+    size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps;
     struct {
         uint64_t sequence; /* of the last reduce; 0 before the first */
@@ -136,6 +144,8 @@ struct ts_client {
     void (*lock)(void *context);
     void (*unlock)(void *context);
     void *lock_context;
+    void (*pause)(void *context);
+    void *pause_context;
 };
 
 /* ---- client.c ---- */
@@ -166,6 +176,12 @@ void ts_client_asked(ts_client *client, ts_client_server *server, unsigned reque
 void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered);
 /* Sends the outbox's packets of some of a server's slices (its own numbers, ascending) in frames of one step each. */
 void ts_client_send_packets(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count);
+/*
+ * Begins a push of one slice in a frame of its own, whose packet of `bytes` the caller appends; in the memory of the
+ * slice's last such frame when that is free. Returns as ts_frame_begin.
+ */
+terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
+                                   ts_buffer **out) TERSE_NODISCARD;
 
 /*
  * send_X asks one server for X, now and again whenever the timer finds it unanswered; on_X takes a server's answer,
@@ -201,6 +217,8 @@ static inline bool ts_client_in_rounds(const ts_client *client) { return client-
 bool ts_client_lacks(const ts_client *client, uint32_t slice);
 /* The servers have nothing new for the wish. */
 void ts_client_on_nothing_new(ts_client *client, uint32_t slice, uint64_t answers);
+/* Decodes all that has come for the tensors of a step under way. */
+void ts_client_decode_arrived(ts_client *client);
 void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame);
 /* Asks again for versions that did not come. */
 void ts_client_pull_missing(ts_client *client, ts_client_server *server);

@@ -78,6 +78,7 @@ static void take_packet(ts_client *client, ts_client_server *server, uint32_t sl
     if (!client->settles) ts_client_acknowledge(client, slice, arrival->answers);
     if (!file_arrival(&client->slices[slice], arrival)) return;
     client->tensors[where->tensor].arrived = true;
+    client->undecoded_bytes += arrival->len;
     ts_client_progress(client, server, 0);
 }
 
@@ -114,7 +115,7 @@ static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *a
     if (client->config->optimizer.name == TS_OPTIMIZER_NONE) memset(param, 0, where->n * sizeof(float));
     ts_codec_spec spec = ts_contract_pull_spec(client->contract, slice);
     /* encoded when its round closed: under the version that was left */
-    return ts_decode_apply(client->scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
+    return ts_decode_apply(client->decode_scratch, &spec, NULL, 0, arrival->version - 1, arrival->packet, arrival->len, param);
 }
 
 /* Decodes what is there of a slice; in BSP up to version `want`, which others may leave behind. */
@@ -142,28 +143,51 @@ static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
     }
 }
 
+/* Decodes what has come of a tensor. Returns whether the version that its pull waits for is there. */
+static bool decode(ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    uint64_t want = client->tensors[t].step + 1, began = ts_client_now(client);
+    bool all = true;
+    client->tensors[t].arrived = false;
+    for (uint32_t i = 0; i < declared->slices; i++) {
+        catch_up(client, declared->first_slice + i, want);
+        all = all && client->slices[declared->first_slice + i].answered >= want;
+    }
+    client->counters.decode_us += ts_client_now(client) - began;
+    return all;
+}
+
 bool ts_client_pulled(ts_client *client, uint32_t t) {
     if (t >= client->contract->tensor_count || client->state == TS_CLIENT_FAILED) return false;
     ts_client_tensor *tensor = &client->tensors[t];
     if (tensor->phase == TS_TENSOR_IDLE) return true;
     if (tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand) return !tensor->unanswered && !tensor->deferred;
     if (tensor->phase != TS_TENSOR_PULLING || !tensor->arrived) return false;
-    const ts_tensor *declared = &client->contract->tensors[t];
-    uint64_t want = tensor->step + 1, began = ts_client_now(client);
-    bool all = true;
-    tensor->arrived = false;
-    for (uint32_t i = 0; i < declared->slices; i++) {
-        catch_up(client, declared->first_slice + i, want);
-        all = all && client->slices[declared->first_slice + i].answered >= want;
-    }
-    client->counters.decode_us += ts_client_now(client) - began;
+    bool all = decode(client, t);
     if (client->settles) all = all && !tensor->unanswered;
     if (!all || client->state == TS_CLIENT_FAILED) return false;
-    tensor->step = want;
+    tensor->step++;
     tensor->phase = TS_TENSOR_IDLE;
     client->pushed_tensors--;
     ts_client_cut(client, t);
     return client->state != TS_CLIENT_FAILED;
+}
+
+void ts_client_decode_arrived(ts_client *client) {
+    client->undecoded_bytes = 0;
+    if (client->settles) return; /* a step is one round's, whatever comes meanwhile */
+    for (uint32_t t = 0; t < client->ahead && client->state != TS_CLIENT_FAILED; t++) {
+        ts_client_tensor *tensor = &client->tensors[t];
+        if (tensor->phase == TS_TENSOR_IDLE || tensor->on_demand || !tensor->arrived) continue;
+        (void)decode(client, t);
+        tensor->arrived = true; /* whether that was all is for ts_client_pulled to say */
+    }
+}
+
+void ts_client_step_reaches(ts_client *client, uint32_t tensors) {
+    client->ahead = tensors;
+    if (tensors <= 1) client->impatient = false;
+    if (client->undecoded_bytes >= TS_CLIENT_AHEAD_BYTES) ts_client_decode_arrived(client);
 }
 
 terse_status ts_client_pull(ts_client *client, uint32_t t) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pushing: clip, feedback, encode into the outbox, gather, acknowledge or take back. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,7 +88,6 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
     const ts_config *config = client->config;
     const ts_tensor *declared = &client->contract->tensors[t];
     ts_client_tensor *tensor = &client->tensors[t];
-    if (!config->error_feedback.enabled) memset(residual, 0, declared->n * sizeof(float));
     if (tensor->memory.estimate) ts_feedback_start_difference(&tensor->memory);
     ts_encode_input input = {.gradient = gradient,
                              .gradient_scale = scale,
@@ -97,6 +97,7 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
                              .nesterov = config->optimizer.nesterov,
                              .masking = config->error_feedback.masking,
                              .step = tensor->step,
+                             .blank = !config->error_feedback.enabled,
                              .ratio = ts_config_warmup_ratio(config, &declared->push, tensor->step),
                              .nonfinite = config->error_feedback.nonfinite};
     if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) input.decay = (float)config->error_feedback.beta;
@@ -107,22 +108,83 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
     return ts_encoder_begin(tensor->encoder, client->scratch, &input, NULL);
 }
 
+/* Part i of a tensor, as a packet that waits for others. */
+static terse_status encode_slice(ts_client *client, ts_client_tensor *tensor, uint32_t i, uint32_t slice, size_t bound) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    size_t len = 0;
+    ts_client_let_go(client);
+    terse_status status = ts_outbox_reserve(slot, bound);
+    if (status == TERSE_OK)
+        status = ts_encoder_slice(tensor->encoder, client->scratch, i, slot->bytes, slot->capacity, &len);
+    ts_client_take_back(client);
+    if (status != TERSE_OK) return status;
+    if (client->state == TS_CLIENT_FAILED) return client->failure;
+    gather(client, slice, tensor->step, len);
+    return TERSE_OK;
+}
+
+/* Holds back while so much is unanswered that memory would be written only to leave the caches before it is read. */
+static void keep_near(ts_client *client) {
+    uint64_t since = ts_client_now(client);
+    size_t left = client->unanswered_bytes;
+    if (!client->ahead || !client->transport->near_bytes || !client->pause) return;
+    if (client->undecoded_bytes >= TS_CLIENT_AHEAD_BYTES) ts_client_decode_arrived(client);
+    while (client->unanswered_bytes >= client->transport->near_bytes && !client->impatient &&
+           client->state != TS_CLIENT_FAILED) {
+        client->pause(client->pause_context);
+        if (client->undecoded_bytes > 0) ts_client_decode_arrived(client);
+        uint64_t now = ts_client_now(client);
+        if (client->unanswered_bytes < left) since = now;
+        left = client->unanswered_bytes;
+        client->impatient = now - since > TS_CLIENT_PATIENCE_US; /* others are behind: they may be, and we need not be */
+    }
+}
+
+/* The same for a large packet whose length is known before: written where it travels, and sent at once. */
+static terse_status encode_alone(ts_client *client, ts_client_tensor *tensor, uint32_t i, uint32_t slice, size_t bytes) {
+    const ts_slice *place = &client->contract->slices[slice];
+    ts_client_server *server = &client->servers[place->server];
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    ts_buffer *frame;
+    uint8_t *packet;
+    size_t len = 0;
+    keep_near(client);
+    TS_TRY(ts_client_begin_alone(client, server, slice, bytes, &frame));
+    ts_client_let_go(client);
+    ts_bundle_writer writer = ts_bundle_write(frame);
+    terse_status status = ts_bundle_room(&writer, place->local, bytes, &packet);
+    if (status == TERSE_OK) status = ts_encoder_slice(tensor->encoder, client->scratch, i, packet, bytes, &len);
+    if (status == TERSE_OK) status = ts_frame_finish(frame);
+    ts_client_take_back(client);
+    if (status == TERSE_OK && client->state == TS_CLIENT_FAILED) status = client->failure;
+    if (status != TERSE_OK) {
+        ts_buffer_unref(frame);
+        return status;
+    }
+    assert(len == bytes);
+    ts_outbox_frame(slot, frame, packet, len);
+    slot->step = tensor->step;
+    slot->samples = client->samples;
+    slot->state = TS_SLOT_SENT;
+    tensor->unanswered++;
+    client->unanswered_bytes += len;
+    client->counters.push_payload_bytes += len;
+    ts_client_send(client, server, ts_buffer_ref(frame));
+    ts_client_asked(client, server, 0);
+    return TERSE_OK;
+}
+
 static terse_status encode_slices(ts_client *client, uint32_t t) {
     const ts_tensor *declared = &client->contract->tensors[t];
     ts_client_tensor *tensor = &client->tensors[t];
-    for (uint32_t i = 0; i < declared->slices; i++) {
-        ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
-        size_t len = 0;
-        ts_client_let_go(client);
-        terse_status status = ts_outbox_reserve(slot, ts_encoder_bound(tensor->encoder, client->scratch, i));
-        if (status == TERSE_OK)
-            status = ts_encoder_slice(tensor->encoder, client->scratch, i, slot->bytes, slot->capacity, &len);
-        ts_client_take_back(client);
-        if (status != TERSE_OK) return status;
-        if (client->state == TS_CLIENT_FAILED) return client->failure;
-        gather(client, declared->first_slice + i, tensor->step, len);
+    bool fixed = ts_encoder_fixed(tensor->encoder);
+    terse_status status = TERSE_OK;
+    for (uint32_t i = 0; i < declared->slices && status == TERSE_OK; i++) {
+        size_t bound = ts_encoder_bound(tensor->encoder, client->scratch, i);
+        bool alone = fixed && bound >= TS_CLIENT_ALONE_BYTES;
+        status = (alone ? encode_alone : encode_slice)(client, tensor, i, declared->first_slice + i, bound);
     }
-    return TERSE_OK;
+    return status;
 }
 
 /* EF21: the estimate takes over what was encoded, as the servers will. Without the lock; packets stay until the next step. */
@@ -285,8 +347,12 @@ terse_status ts_client_check_wait(ts_client *client, uint32_t t, uint64_t versio
 
 static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if (slot->state == TS_SLOT_SENT && slot->frame) client->unanswered_bytes -= slot->len;
     if (slot->state == TS_SLOT_SENT) client->tensors[client->contract->slices[slice].tensor].unanswered--;
     slot->state = state;
+    /* Its frame can be had again at once; an estimate may still be to follow what it says. */
+    bool needed = client->tensors[client->contract->slices[slice].tensor].memory.estimate != NULL;
+    if (state == TS_SLOT_FREE && !needed) ts_buffer_unref(ts_outbox_take_frame(slot));
 }
 
 void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) {

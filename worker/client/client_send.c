@@ -57,6 +57,32 @@ static size_t versions_of(const ts_client *client, const ts_client_server *serve
     return equal ? 1 : count;
 }
 
+terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
+                                   ts_buffer **out) {
+    const ts_slice *place = &client->contract->slices[slice];
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Push push = TERSE__PUSH__INIT;
+    uint64_t have;
+    push.step = client->tensors[place->tensor].step;
+    push.samples = client->samples;
+    push.pull = !on_demand(client, slice);
+    if (!ts_client_in_rounds(client) || client->settles) {
+        push.n_have = versions_of(client, server, &place->local, 1, &have);
+        push.have = &have;
+    }
+    header.body_case = TERSE__HEADER__BODY_PUSH;
+    header.push = &push;
+    size_t room = bytes + TS_BUNDLE_ENTRY_MAX_BYTES;
+    ts_buffer *last = ts_outbox_take_frame(slot);
+    if (last && ts_buffer_sole(last) && ts_frame_begin_over(last, &header, room) == TERSE_OK) {
+        *out = last;
+        return TERSE_OK;
+    }
+    ts_buffer_unref(last);
+    return ts_frame_begin_in(client->transport->pool, &header, room, out);
+}
+
 /* One frame of at most the gather size and one packet more. Returns how many slices it took; 0 on failure. */
 static uint32_t send_frame(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count) {
     const uint32_t *slices = server->slices;

@@ -229,9 +229,11 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     if (!gradients || !tensors) return refuse(client, TERSE_EINVAL, "terse_step: no gradients, or no tensors are declared");
     for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
         push_input input = {.tensor = t, .gradient = gradients[t]};
+        ts_client_step_reaches(client->client, t + 1);
         status = push(client, &input, NULL);
         if (status == TERSE_OK && ts_client_prefetches(client->client, t)) status = ts_client_pull(client->client, t);
     }
+    ts_client_step_reaches(client->client, 0);
     if (status == TERSE_OK) status = ts_terse_wait(client, all_pulled, &next);
     return ts_terse_leave(client, status);
 }

@@ -14,6 +14,20 @@
 #define GIVING_UP_US 1000000u /* the same when the job has failed: a dead peer's queue never empties */
 
 static void lock(void *context) { pthread_mutex_lock(&((terse *)context)->mutex); }
+/* For news, a millisecond at most. The mutex is held. */
+static void pause_a_little(void *context) {
+    terse *client = context;
+    if (!client->comm) {
+        ts_terse_progress(client);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += 1000000L;
+    if (until.tv_nsec >= 1000000000L) { until.tv_nsec -= 1000000000L; until.tv_sec++; }
+    pthread_cond_timedwait(&client->moved, &client->mutex, &until);
+}
+
 static void unlock(void *context) { pthread_mutex_unlock(&((terse *)context)->mutex); }
 static void tick(void *context) { ts_client_tick(((terse *)context)->client); }
 
@@ -63,6 +77,7 @@ static terse_status open_core(terse *client) {
         transport = ts_comm_thread_transport(client->comm);
     }
     TS_TRY(ts_client_create(client->config, transport, &client->client));
+    ts_client_set_pause(client->client, pause_a_little, client);
     if (!client->comm) return TERSE_OK;
     ts_client_set_lock(client->client, lock, unlock, client);
     return ts_comm_thread_start(client->comm, tick, client);
