@@ -15,7 +15,7 @@
 #define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
 #define TS_CLIENT_ALONE_BYTES ((size_t)128 << 10)  /* packets as large as this are written into a frame of their own */
 #define TS_CLIENT_AHEAD_BYTES ((size_t)512 << 10)  /* that much new data is worth a look at all tensors of a step */
-#define TS_CLIENT_PATIENCE_US 20000u               /* so long a step waits for news before it encodes far ahead of them */
+#define TS_CLIENT_PATIENCE_US 5000u                /* so long a step waits for news before it encodes far ahead of them */
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
 #define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
 #define TS_CLIENT_ABSENT_US 500000u /* between two ticks: more than their longest distance */
