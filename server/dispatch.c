@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "server/admission.h"
+#include "server/challenge.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
@@ -71,7 +72,9 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     const ts_peer *from = &server->transport->peers[peer];
     TS_REQUIRE(frame->header->job < server->job_count, TERSE_ENOTFOUND);
     ts_job *job = server->jobs[frame->header->job];
+    terse_status refused;
     TS_REQUIRE(from->role == TS_ROLE_SERVER || (from->role == TS_ROLE_WORKER && from->job == job->id), TERSE_EPEER);
+    if (from->role == TS_ROLE_WORKER && !ts_challenge_passes(job, peer, frame, &refused)) return refused;
     if (job->state != TS_JOB_RUNNING) {
         from_late(job, peer, frame);
         return TERSE_OK;

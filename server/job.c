@@ -226,7 +226,8 @@ static void check_silence(ts_job *job, uint32_t worker) {
         ts_job_membership_changed(job);
     } else if (member->state == TS_MEMBER_EXPECTED) {
         ts_job_fail(job, TERSE_ETIMEDOUT, "%s has not attached: nothing was heard of it for %.1f s%s", name,
-                       seconds, link->other_version ? "; frames of another wire version came from it" : "");
+                       seconds, link->other_version ? "; frames of another wire version came from it"
+                       : link->denied ? "; its secret is missing or not ours (auth.secret_file)" : "");
     } else if (ts_job_misses(job, worker, &version)) {
         ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent for %.1f s; round %llu waited for it", name,
                        seconds, (unsigned long long)version);

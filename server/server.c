@@ -59,6 +59,14 @@ static void on_jobs(void *context) {
         ts_server_fail(server, status, "server %u cannot take up a job: %s", server->index, terse_strerror(status));
 }
 
+static terse_status take_secret(ts_server *server) {
+    ts_error error = {""};
+    terse_status status = ts_secret_load(server->config->auth.secret_file, &server->secret, &error);
+    if (status != TERSE_OK)
+        ts_log(TS_LOG_ERROR, "server", "the secret cannot be had", "reason=\"%s\"", error.text);
+    return status;
+}
+
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor,
                               ts_server **out) {
     ts_server *server = ts_mem_calloc(1, sizeof *server);
@@ -68,7 +76,8 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
     server->executor = executor;
     server->index = transport->peers[transport->self].index;
     server->last_tick_us = ts_server_now(server);
-    terse_status status = add_jobs(server);
+    terse_status status = config->auth.secret_file ? take_secret(server) : TERSE_OK;
+    if (status == TERSE_OK) status = add_jobs(server);
     if (status != TERSE_OK) {
         ts_server_destroy(server);
         return status;
@@ -85,6 +94,7 @@ void ts_server_destroy(ts_server *server) {
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_destroy(server->jobs[j]);
     ts_mem_free(server->jobs);
     ts_mem_free(server->links);
+    ts_secret_free(server->secret);
     ts_mem_free(server);
 }
 

@@ -19,10 +19,10 @@ static void dump_peers(const ts_server *server, FILE *out) {
                 "  peer %u %s: heard %.1f s ago, in %" PRIu64 " frames %" PRIu64 " bytes, out %" PRIu64
                 " frames %" PRIu64 " bytes, queued %zu bytes, corrupt %" PRIu64 ", other version %" PRIu64
                 ", refused %" PRIu64 ", quarantined %" PRIu64 ", unsent %" PRIu64 ", no room for %" PRIu64
-                " packets, withheld %" PRIu64 "\n",
+                " packets, withheld %" PRIu64 ", denied %" PRIu64 "\n",
                 p, transport->peers[p].name, (double)(now_us - link->last_heard_us) / 1e6, link->frames_in,
                 link->bytes_in, link->frames_out, link->bytes_out, transport->ops->queued(transport, p), link->corrupt,
-                link->other_version, link->rejected, link->quarantined, link->send_failures, link->no_room, link->withheld);
+                link->other_version, link->rejected, link->quarantined, link->send_failures, link->no_room, link->withheld, link->denied);
     }
 }
 

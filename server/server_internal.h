@@ -4,6 +4,7 @@
 #define TS_SERVER_INTERNAL_H
 
 #include "common/wire/frame.h"
+#include "common/wire/secret.h"
 #include "server/server.h"
 
 struct ts_job;
@@ -18,6 +19,13 @@ typedef struct {
     uint64_t steady_in_base, steady_out_base;
     uint64_t last_heard_us, last_sent_us;
     uint64_t corrupt, other_version, rejected;
+    uint64_t denied;                    /* proofs of the secret that were wrong or missing */
+    bool proven;                        /* it knows the secret */
+    struct {
+        bool made;
+        uint8_t own_nonce[TS_NONCE_BYTES], nonce[TS_NONCE_BYTES]; /* this server's, and what its last Hello said */
+        uint8_t digest[16];
+    } challenge;
     uint64_t quarantined;               /* slice packets of NaN or infinity, left out of their rounds */
     uint64_t send_failures;
     uint64_t no_room;                   /* slice packets refused because the worker's share was full */
@@ -29,6 +37,7 @@ struct ts_server {
     const ts_config *config;
     ts_transport *transport;
     ts_executor *executor;
+    ts_secret *secret;  /* [own] or NULL: all are let in */
     struct ts_upstream *upstream; /* [borrow] or NULL: this server sums for others (upstream.h) */
     uint32_t index; /* this server's number */
     ts_link *links; /* [own] one a peer */

@@ -33,7 +33,8 @@ extern "C" {
     X(EUNSUPPORTED, 16, "not available in this build or on this machine")       \
     X(EDUPLICATE, 17, "already accepted; harmless")                             \
     X(ESTALE, 18, "too old to be accepted")                                     \
-    X(ESHUTDOWN, 19, "the job is ending")
+    X(ESHUTDOWN, 19, "the job is ending")                                       \
+    X(EDENIED, 20, "the shared secret is missing or wrong")
 
 typedef enum terse_status {
 #define TERSE_STATUS_ENUM(name, value, sentence) TERSE_##name = (value),

@@ -126,6 +126,9 @@ typedef struct {
         } warmup;
     } error_feedback;
     struct {
+        char *secret_file;    /* that servers and workers share, or NULL */
+    } auth;
+    struct {
         char *config;         /* a relay: the file that says how it talks to the servers above, or NULL */
     } upstream;
     ts_config_policy push, pull;

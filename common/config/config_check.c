@@ -8,6 +8,7 @@
 
 #include "common/config/config_optimizer.h"
 #include "common/config/config_shapes.h"
+#include "common/wire/secret.h"
 
 /* What a frame needs beside the packets of a slice. */
 #define FRAME_HEAD_BYTES 65536u
@@ -221,6 +222,12 @@ static terse_status check_job(const ts_config_source *source, const ts_config *c
     return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
 }
 
+static terse_status check_secret(const ts_config_source *source, const ts_config *config) {
+    ts_error reason;
+    if (!config->auth.secret_file || ts_secret_check(config->auth.secret_file, &reason) == TERSE_OK) return TERSE_OK;
+    return ts_config_refuse(source, "auth.secret_file", "%s", reason.text);
+}
+
 static terse_status check_groups(const ts_config_source *source, const ts_config *config) {
     uint32_t first = config->training.first_worker, all = config->training.all_workers;
     size_t len = strlen(config->servers.group);
@@ -244,6 +251,7 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_limits(source, config));
     TS_TRY(check_groups(source, config));
     TS_TRY(check_checkpoint(source, config));
+    TS_TRY(check_secret(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));

@@ -53,6 +53,8 @@ const ts_config_section ts_config_sections[] = {
     {"push", "Pipelines from the workers to the servers."},
     {"pull", "Pipelines from the servers to the workers, over parameters minus reference; `dense` sends all parameters, `exact` "
              "(with any index and byte packs) those whose bits have changed, as they are."},
+    {"auth", "Who may attach. Make a secret by `(umask 077; head -c 32 /dev/urandom | base64 > secret)`. Messages themselves are "
+             "neither encrypted nor signed."},
     {"upstream", "Hierarchy: a relay sums what its group's workers push, and pushes that to the servers above."},
     {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
     {"checkpoint", "What a job can be gone on from, bit for bit: parameters, optimizer, every worker's residual and place in "
@@ -210,6 +212,10 @@ const ts_config_key ts_config_keys[] = {
     {"push.rules", TS_KEY_RULES, AT(push.rules), NULL, .doc = "List of rules; the first that matches counts."},
     {"pull.default", TS_KEY_PIPELINE, AT(pull.default_pipeline), "dense", .doc = "For tensors that no rule matches."},
     {"pull.rules", TS_KEY_RULES, AT(pull.rules), NULL, .doc = "List of rules; the first that matches counts."},
+
+    {"auth.secret_file", TS_KEY_PATH, AT(auth.secret_file), NULL,
+     .doc = "A file of mode 0600 with a secret of 16 to 4096 bytes, the same at servers and workers. Each side proves to the "
+            "other that it knows it before anything else is said; the secret itself never travels."},
 
     {"upstream.config", TS_KEY_PATH, AT(upstream.config), NULL,
      .doc = "Of `terse-relay`: the config with which it is a worker of the servers above (their `servers.group`, the pipelines "

@@ -102,7 +102,32 @@ def odd_shapes(folder, seconds):
     assert run.finish() == 0 and "parameters_xxh3" in run.text(), run.text()
 
 
+def secret(folder, seconds):
+    """Who knows the shared secret trains; who does not is told, and the servers name it."""
+    paths = []
+    for name in ("good", "bad"):
+        paths.append(os.path.join(folder, name))
+        with open(os.open(paths[-1], os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(f"a secret that is {name}, and long enough\n")
+    config, good, bad = "configs/softmax.yaml", *(["--set", f"auth.secret_file={p}"] for p in paths)
+    quick = ["--set", "training.max_steps=5", "--set", "consistency.deadline_s=3"]
+    words = ["-n", "2", f"{BUILD}/terse-server", config, *quick, *good, ":", "-n", "2", f"{BUILD}/terse-worker", config, *quick,
+             *good]
+    run = Run(words, seconds)
+    code = run.finish()
+    assert code == 0 and "test accuracy" in run.text(), f"exit {code}:\n{run.text()}"
+    run = Run([*words, ":", "-n", "1", f"{BUILD}/terse-worker", config, *quick, *bad], seconds)
+    code = run.finish()
+    text = run.text()
+    assert code is not None and "does not know the secret" in text and "worker 2" in text, f"exit {code}:\n{text}"
+    assert "test accuracy" not in text and "a secret that is" not in text, text
+    os.chmod(paths[0], 0o644)
+    done = subprocess.run([f"{BUILD}/terse", "check", config, *good], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2 and "chmod 600" in done.stderr and "auth.secret_file" in done.stderr, done
+
+
 CASES = [
+    ("secret", 40, secret),
     ("model-not-created-at-one-worker", 40, model_fails("create", "the cupboard is bare")),
     ("model-without-gradient-at-one-worker", 40, model_fails("gone", "has no gradient after a step")),
     ("nan-kept-out-is-said", 40, nan_is_said),

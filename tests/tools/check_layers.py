@@ -19,7 +19,7 @@ ALLOWED = {
     "common/contract": {"common/base", "common/codec", "common/wire"},
     "common/ckpt": {"common/base", "common/codec", "common/contract"},
     "common/metrics": {"common/base"},
-    "common/config": {"common/base", "common/codec", "common/contract"},
+    "common/config": {"common/base", "common/codec", "common/wire", "common/contract"},
     "common/cli": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/ckpt", "common/config",
                    "common/metrics"},
     "server": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/ckpt",

@@ -16,6 +16,7 @@ START_TEST(statuses_have_pinned_values_and_sentences) {
     ck_assert_int_eq(TERSE_OK, 0);
     ck_assert_int_eq(TERSE_ECORRUPT, 5);
     ck_assert_int_eq(TERSE_ESHUTDOWN, 19);
+    ck_assert_int_eq(TERSE_EDENIED, 20);
     ck_assert_str_eq(terse_status_name(TERSE_EMISMATCH), "EMISMATCH");
     ck_assert_str_eq(terse_strerror((terse_status)999), "unknown status");
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 
 /* What a frame needs beside the packets of a slice. */
@@ -27,6 +28,14 @@ static terse_status find_servers(ts_client *client) {
     return TERSE_OK;
 }
 
+static terse_status take_secret(ts_client *client) {
+    ts_error error = {""};
+    terse_status status = ts_secret_load(client->config->auth.secret_file, &client->secret, &error);
+    if (status == TERSE_OK) ts_secret_nonce(client->nonce);
+    else ts_log(TS_LOG_ERROR, "client", "the secret cannot be had", "reason=\"%s\"", error.text);
+    return status;
+}
+
 terse_status ts_client_create(const ts_config *config, ts_transport *transport, ts_client **out) {
     ts_client *client = ts_mem_calloc(1, sizeof *client);
     TS_REQUIRE(client, TERSE_ENOMEM);
@@ -39,6 +48,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
     if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);
     if (status == TERSE_OK) status = ts_scratch_create(&client->scratch);
     if (status == TERSE_OK) status = ts_scratch_create(&client->decode_scratch);
+    if (status == TERSE_OK && config->auth.secret_file) status = take_secret(client);
     if (status != TERSE_OK) {
         ts_client_destroy(client);
         return status;
@@ -51,6 +61,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
 void ts_client_destroy(ts_client *client) {
     if (!client) return;
     ts_client_checkpoint_free(client);
+    ts_secret_free(client->secret);
     uint32_t tensors = client->contract ? client->contract->tensor_count : 0;
     for (uint32_t t = 0; client->tensors && t < tensors; t++) {
         ts_encoder_destroy(client->tensors[t].encoder);

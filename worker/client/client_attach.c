@@ -92,6 +92,10 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
     hello.version = (char *)TS_VERSION;
     hello.host = host;
     hello.pid = (uint32_t)getpid();
+    if (client->secret) {
+        hello.nonce.data = client->nonce;
+        hello.nonce.len = TS_NONCE_BYTES;
+    }
     ts_client_send_control(client, server, TERSE__HEADER__BODY_HELLO, &hello); /* the timer repeats it */
     ts_client_asked(client, server, TS_REQUEST_HELLO);
 }
@@ -179,6 +183,11 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
                               client->worker, welcome->reason);
         return;
     }
+    if (welcome->verdict == TERSE__WELCOME__VERDICT__CHALLENGE) {
+        if (server->requests & TS_REQUEST_HELLO) ts_client_on_challenge(client, server, welcome);
+        return;
+    }
+    if (!ts_client_trusts(client, server)) return;
     if (welcome->verdict == TERSE__WELCOME__VERDICT__NEED_CONTRACT) {
         bool first = server->requests & TS_REQUEST_HELLO; /* a repeated request is the timer's business */
         ts_client_progress(client, server, TS_REQUEST_HELLO);

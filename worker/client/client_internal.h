@@ -6,6 +6,7 @@
 #include "common/codec/codec.h"
 #include "common/wire/bundle.h"
 #include "common/wire/frame.h"
+#include "common/wire/secret.h"
 #include "worker/client/client.h"
 #include "worker/client/client_checkpoint.h"
 #include "worker/client/feedback.h"
@@ -95,6 +96,7 @@ typedef struct {
     uint64_t heard_us, sent_us, rto_us, rto_at_us;
     uint64_t gap_us; /* how long answers lately took */
     uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */
+    bool proven;            /* it knows the secret, as we do */
     char waiting[160];      /* whom it waits for, by its last heartbeat */
     struct {
         uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, rounds;
@@ -140,6 +142,8 @@ struct ts_client {
         size_t count, capacity;
         bool answered;
     } reduce;
+    ts_secret *secret;        /* [own] or NULL */
+    uint8_t nonce[TS_NONCE_BYTES];
     ts_client_counters counters;
     void (*lock)(void *context);
     void (*unlock)(void *context);
@@ -164,6 +168,12 @@ bool ts_client_owes(const ts_client *client, const ts_client_server *server);
 void ts_client_awaited(const ts_client *client, const ts_client_server *server, char *text, size_t capacity);
 const char *ts_client_server_name(const ts_client *client, const ts_client_server *server);
 const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
+
+/* ---- client_secret.c ---- */
+/* A server wants a proof of the secret: proves it, or fails when it does not prove its own. */
+void ts_client_on_challenge(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome);
+/* Whether a server that lets us in has proven what it had to; fails otherwise. */
+bool ts_client_trusts(ts_client *client, const ts_client_server *server);
 
 /* ---- client_send.c ---- */
 /* Hands a finished frame to the transport and drops the caller's reference. NULL is fine. */
