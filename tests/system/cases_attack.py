@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from launch import Run, job
+from launch import BUILD, Run, job
 
 PLUGIN = r"""
 #include <math.h>
