@@ -5,6 +5,9 @@ import re
 from launch import BUILD, Run
 
 TCP = ["--mca", "btl", "tcp,self"]
+# Sockets that hold less than a message, so that a credit is often still under way when the next one falls due: it must
+# be sent when that is over, since the peer's window may be used up and nothing else be left to come.
+NARROW = TCP + ["--mca", "btl_tcp_sndbuf", "8192", "--mca", "btl_tcp_rcvbuf", "8192"]
 VERDICT = re.compile(r"^transport_check: rank (\d+) of (\d+) (ok|WRONG) .*bells=(\d)", re.M)
 
 
@@ -59,6 +62,8 @@ CASES = [
     ("transport floods, TCP", 60, flood(4, ["frames=60"], TCP)),
     ("transport, small windows", 60, flood(3, ["frames=60", "window=100000"])),
     ("transport, small windows, TCP", 60, flood(3, ["frames=60", "window=100000"], TCP)),
+    ("transport, credits that fall due while one is under way", 60,
+     flood(3, ["frames=40", "window=100000", "deadline=10"], NARROW)),
     ("transport, frames over one side's limit", 60, flood(3, ["frames=60", "small=1"])),
     ("transport, frames over one side's limit, TCP", 60, flood(3, ["frames=60", "small=1"], TCP)),
     ("transport, workers of two jobs", 60, flood(7, ["frames=20", "jobs=2"])),
