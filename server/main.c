@@ -99,13 +99,19 @@ static int serve(const ts_config *config) {
     return code;
 }
 
+/* What is wrong goes to standard error, and to the others, who would wait for this process until their deadline. */
+static int decline(const char *what, int code) {
+    fprintf(stderr, "%s\n", what);
+    ts_mpi_decline(TS_ROLE_SERVER, what, code);
+    return code;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* Open MPI leaves it deadly: a peer's death would take this process along */
     ts_command_line line;
     ts_error error = {""};
     if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) {
-        fprintf(stderr, "terse-server: %s\n", error.text);
-        return TS_EXIT_CONFIG;
+        return decline(error.text, TS_EXIT_CONFIG);
     }
     if (line.help || line.version) {
         if (line.version) printf("terse-server %s\n", TS_VERSION);
@@ -113,15 +119,14 @@ int main(int argc, char **argv) {
         return ts_exit_flush("terse-server", TS_EXIT_OK);
     }
     if (!line.config || argc > 1) {
-        if (argc > 1) fprintf(stderr, "terse-server: %s: no such option\n", argv[1]);
         fputs(usage, stderr);
-        return TS_EXIT_CONFIG;
+        if (argc > 1) (void)ts_error_set(&error, TERSE_ECONFIG, "terse-server: %s: no such option", argv[1]);
+        return decline(argc > 1 ? error.text : "terse-server: no config file given", TS_EXIT_CONFIG);
     }
     ts_config *config = NULL;
     terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
     if (status != TERSE_OK) {
-        fprintf(stderr, "%s\n", error.text);
-        return status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
+        return decline(error.text, status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG);
     }
     set_log_level(config);
     int code = serve(config);

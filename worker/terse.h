@@ -51,11 +51,18 @@ typedef enum terse_dtype { TERSE_FLOAT32 = 0 } terse_dtype;
 TERSE_API const char *terse_version(void);
 
 /*
+ * Instead of terse_open, for a program that cannot take part (its own options are wrong, its data is missing): tells all
+ * others of this mpirun why, so that they end at once instead of waiting until the deadline, and ends this process with
+ * `exit_code`. Returns when there is nobody to tell: not started by mpirun, or alone.
+ */
+TERSE_API void terse_decline(const char *reason, int exit_code);
+
+/*
  * Opens a client: reads the config, initialises MPI if nobody has, finds the servers.
  * argc, argv: CONFIG, --set a.b=c … are taken out when config is NULL; may be NULL when config is given.
  * client: [own], terse_close. On failure *client is set to a client that only serves terse_message and terse_close
  * (or NULL when memory ran out).
- * Collective: all workers. Returns: TERSE_OK, ECONFIG, ETIMEDOUT, EPEER, EVERSION, ENOMEM, EIO.
+ * Collective: all workers, or terse_decline. Returns: TERSE_OK, ECONFIG (nobody else knows: see terse_decline), ETIMEDOUT, EPEER, EVERSION, ENOMEM, EIO.
  */
 TERSE_API terse_status terse_open(terse **client, const char *config, int *argc, char ***argv) TERSE_NODISCARD;
 

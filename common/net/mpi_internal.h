@@ -40,7 +40,7 @@
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 4u
+#define TS_MPI_WIRE_VERSION 5u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
@@ -120,6 +120,7 @@ typedef struct {
     ts_transport base; /* first: the ops get it back by a cast */
     MPI_Comm comm, workers;
     bool initialised_mpi, multiple;
+    bool all_leave;         /* the roll call has failed, and every rank knows */
     size_t frame_limit_bytes;
     ts_peer *names;         /* one a rank; then, at a relay, those of the view above */
     ts_transport_job *jobs;

@@ -15,6 +15,7 @@
 #define ROLL_MAGIC 0x6c6c6f72u
 #define ANSWER_GRACE_US 1000000u /* rank 0 answers at the deadline; that answer must still be heard */
 #define NAP_NS 100000
+#define DECLINES_CHARS 240
 
 /* Who a rank is. Plain bytes between processes of one architecture. */
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
     uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
     ts_group_member member;
     ts_bell_address bell;
+    char declines[DECLINES_CHARS]; /* why it cannot take part; "" when it does */
 } roll_entry;
 
 /* Rank 0's answer; on TERSE_OK the entries follow. */
@@ -58,6 +60,7 @@ static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
     if (options->role == TS_ROLE_WORKER || options->above)
         snprintf(member->job, sizeof member->job, "%s", options->job ? options->job : "default");
     ts_bell_own_address(mpi->bell, &entry.bell);
+    if (options->declines) snprintf(entry.declines, sizeof entry.declines, "%s", options->declines[0] ? options->declines : "?");
     return entry;
 }
 
@@ -89,6 +92,7 @@ static bool hear_one(roll *call) {
     entry.member.job[sizeof entry.member.job - 1] = 0;
     entry.member.group[sizeof entry.member.group - 1] = 0;
     entry.member.above[sizeof entry.member.above - 1] = 0;
+    entry.declines[sizeof entry.declines - 1] = 0;
     call->entries[status.MPI_SOURCE] = entry;
     return true;
 }
@@ -113,6 +117,22 @@ static terse_status check_versions(const roll *call, ts_error *error) {
                             call->entries[r].version, TS_MPI_WIRE_VERSION);
     }
     return TERSE_OK;
+}
+
+/* One rank that cannot take part is enough: the others were to work with it. */
+static terse_status check_willing(const roll *call, ts_error *error) {
+    int first = -1, more = -1;
+    for (int r = 0; r < call->size; r++) {
+        if (!call->entries[r].declines[0]) continue;
+        if (first < 0) first = r;
+        more++;
+    }
+    if (first < 0) return TERSE_OK;
+    char others[32] = "";
+    if (more > 0) snprintf(others, sizeof others, " (and %d more)", more);
+    return ts_error_set(error, TERSE_EPEER, "rank %d (%s on %s)%s cannot take part: %s", first,
+                        call->entries[first].member.role == TS_ROLE_WORKER ? "worker" : "server",
+                        call->entries[first].member.host, others, call->entries[first].declines);
 }
 
 static terse_status check_groups(const roll *call, ts_error *error) {
@@ -152,11 +172,13 @@ static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *er
     terse_status status = TERSE_OK;
     if (heard < call->size) status = name_missing(call, (double)options->deadline_us * 1e-6, error);
     else status = check_versions(call, error);
+    if (status == TERSE_OK) status = check_willing(call, error);
     if (status == TERSE_OK) status = check_groups(call, error);
     terse_status told = answer_all(call, status, error);
     if (status == TERSE_OK && told != TERSE_OK) {
         return ts_error_set(error, told, "a rank has answered the roll call and then fallen silent");
     }
+    call->mpi->all_leave = status != TERSE_OK && heard == call->size && told == TERSE_OK && call->answer;
     return status;
 }
 
@@ -190,6 +212,7 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
     roll_answer head;
     memcpy(&head, call->answer, sizeof head);
     head.error.text[sizeof head.error.text - 1] = 0;
+    call->mpi->all_leave = head.status != TERSE_OK && head.status != TERSE_ETIMEDOUT; /* then somebody is missing */
     if (head.status != TERSE_OK) return ts_error_set(error, (terse_status)head.status, "%s", head.error.text);
     TS_REQUIRE((size_t)bytes == call->answer_bytes,
                ts_error_set(error, TERSE_EVERSION, "rank 0 is of another version: its roll call is malformed"));

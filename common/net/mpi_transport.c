@@ -13,6 +13,7 @@
 #define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
 #define FINALIZE_US 5000000u
 #define ABORT_US 2000000u
+#define DECLINE_US 30000000u      /* the config is not known; as consistency.deadline_s by default */
 
 static const ts_transport_ops mpi_ops;
 
@@ -159,6 +160,13 @@ static terse_status duplicate_world(ts_mpi *mpi, uint64_t until_us, ts_error *er
     return TERSE_OK;
 }
 
+/* Only when all ranks are known to do the same; one that dies now would let it hang, and then the process ends. */
+static void finalise(int exit_code) {
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(FINALIZE_US, exit_code, NULL);
+    MPI_Finalize();
+    ts_mpi_watchdog_disarm(watchdog);
+}
+
 terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) {
     uint64_t until_us = ts_mpi_clock_us() + options->deadline_us;
     ts_mpi *mpi = ts_mem_calloc(1, sizeof *mpi);
@@ -173,6 +181,7 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
     if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);
     if (status == TERSE_OK) mpi->stall = ts_mpi_stall_start(mpi);
     if (status != TERSE_OK) {
+        if (mpi->all_leave && mpi->initialised_mpi) finalise(EXIT_FAILURE);
         ts_mpi_free(mpi);
         return status;
     }
@@ -214,6 +223,17 @@ void ts_mpi_abandon(int exit_code) {
     _exit(exit_code);
 }
 
+void ts_mpi_decline(ts_role role, const char *reason, int exit_code) {
+    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!size || strtol(size, NULL, 10) < 2) return;
+    fflush(NULL);
+    ts_mpi_options options = {.role = role, .deadline_us = DECLINE_US, .declines = reason};
+    ts_transport *transport = NULL;
+    ts_error others = {""}; /* the roll call's verdict, which is our own reason or somebody else's */
+    (void)!ts_mpi_transport_create(&options, &transport, &others);
+    ts_mpi_abandon(exit_code);
+}
+
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code) {
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
@@ -231,9 +251,7 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
     }
     ts_mpi_free(mpi);
     if (!finalises) return;
-    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(FINALIZE_US, exit_code, NULL);
-    MPI_Finalize();
-    ts_mpi_watchdog_disarm(watchdog);
+    finalise(exit_code);
 }
 
 /* ---- what else is asked of it --------------------------------------------------------------------------------------------- */

@@ -18,13 +18,15 @@ typedef struct {
     uint64_t traffic_bytes;    /* a server: of messages that it holds for all its workers; 0 for no limit */
     size_t frame_limit_bytes;  /* larger frames are refused on both sides */
     bool needs_multiple;       /* the owner polls from another thread than the one that initialised MPI */
+    const char *declines;      /* why this rank cannot take part, and so nobody can; NULL: it does */
 } ts_mpi_options;
 
 /*
  * Initialises MPI when nobody has (with a watchdog: a process that never comes ends the program with a message and
  * exit code 4 instead of a hang), duplicates the world, and learns everybody's role by a roll call to rank 0.
  * error: [out] names who is missing. Collective: all ranks of MPI_COMM_WORLD.
- * Returns: TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_EMISMATCH (groups), TERSE_ENOMEM, TERSE_EUNSUPPORTED.
+ * Returns: TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_EMISMATCH (groups), TERSE_EPEER (a rank declines: its
+ * reason), TERSE_ENOMEM, TERSE_EUNSUPPORTED.
  */
 terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) TERSE_NODISCARD;
 
@@ -67,6 +69,13 @@ bool ts_mpi_recovery_on(void);
  * Returns only when clean.
  */
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code);
+
+/*
+ * For a program that cannot take part (its options are wrong, a file is missing): joins the roll call to say so, with
+ * the reason, and ends with `exit_code`; all others end, too, instead of waiting until their deadline. Returns when
+ * there is nobody to tell: not started by mpirun, or alone. Thread: the first to use MPI, which may be running already.
+ */
+void ts_mpi_decline(ts_role role, const char *reason, int exit_code);
 
 /*
  * Ends a program whose transport could not be created: a plain return from main would leave mpirun waiting for the

@@ -54,6 +54,24 @@ def other_model(folder, seconds):
     assert "(here)" not in text, text
 
 
+def cannot_take_part(role, *words):
+    """One program whose options are wrong: the others hear why, and leave long before their deadline of 30 s."""
+    def case(folder, seconds):
+        del folder
+        good = [f"{BUILD}/terse-server", SOFTMAX], [f"{BUILD}/terse-worker", SOFTMAX]
+        bad = [f"{BUILD}/terse-{role}", SOFTMAX] + list(words)
+        # the one that is wrong leads the roll call, or follows in it
+        for programs in ((bad, *good), (*good, bad)):
+            run = Run(sum(([":", "-n", "1"] + program for program in programs), [])[1:], seconds)
+            code = run.finish()
+            text = run.text()
+            assert code is not None and run.took < 15, f"{run.took:.0f} s:\n{text}"
+            told = [line for line in text.splitlines() if f"({role} on " in line and "cannot take part: " in line]
+            assert len(told) == 2 and all(words[-1] in line for line in told), text
+            assert "MPI_ABORT" not in text, text
+    return case
+
+
 def no_server(folder, seconds):
     del folder
     run = Run(job(0, 2, SOFTMAX), seconds)
@@ -192,6 +210,9 @@ def program_missing(folder, seconds):
 
 
 CASES = [
+    ("options-wrong-at-one-worker", 60, cannot_take_part("worker", "--no-such-option")),
+    ("plugin-missing-at-one-worker", 60, cannot_take_part("worker", "--plugin", "/nowhere/model.so")),
+    ("config-wrong-at-one-server", 60, cannot_take_part("server", "--set", "no.such_key=1")),
     ("program-missing", 30, program_missing),
     ("worker-killed", 60, strike(3, signal.SIGKILL, "worker 1")),
     ("worker-0-killed", 60, strike(2, signal.SIGKILL, "worker 0")),

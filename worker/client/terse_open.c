@@ -125,6 +125,10 @@ static bool saved(terse *client, void *argument) {
     return !ts_client_checkpoint_pending(client->client);
 }
 
+void terse_decline(const char *reason, int exit_code) {
+    ts_mpi_decline(TS_ROLE_WORKER, reason ? reason : "no reason given", exit_code);
+}
+
 static bool left(terse *client, void *argument) {
     (void)argument;
     return ts_client_get_state(client->client) == TS_CLIENT_DONE;
@@ -162,7 +166,7 @@ terse_status terse_close(terse *client) {
     if (client->comm) ts_comm_thread_stop(client->comm);
     ts_client_destroy(client->client);
     ts_comm_thread_destroy(client->comm);
-    if (client->joining && !client->transport) ts_mpi_abandon(ts_exit_code(status));
+    if (client->joining && !client->transport) ts_mpi_abandon(ts_exit_code(client->failure));
     if (client->transport) {
         /* Without servers all workers leave alike, which is in order. */
         bool clean = status == TERSE_OK;

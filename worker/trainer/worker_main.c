@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "worker/models/model_registry.h"
+#include "worker/terse.h"
 #include "worker/trainer/options.h"
 #include "worker/trainer/train.h"
 
@@ -47,6 +48,7 @@ static int run(const ts_worker_options *options) {
         code = ts_train(&train);
     } else {
         fprintf(stderr, "terse-worker: %s\n", error.text);
+        terse_decline(error.text, code);
     }
     ts_model_unload(plugin);
     ts_config_free(config);
@@ -64,6 +66,7 @@ int main(int argc, char **argv) {
     terse_status status = ts_worker_options_read(argc, argv, &options, &error);
     if (status != TERSE_OK) {
         fprintf(stderr, "terse-worker: %s\n", error.text);
+        terse_decline(error.text, TS_EXIT_CONFIG); /* else the servers would wait for this process until their deadline */
         return TS_EXIT_CONFIG;
     }
     int code = TS_EXIT_OK;
