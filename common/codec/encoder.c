@@ -254,14 +254,8 @@ bool ts_encoder_fixed(const ts_encoder *e) {
     return !p->select && !p->bytes[0] && !e->transform.view.stage;
 }
 
-/* Elements that far ahead are asked for while one is written; random places of a large array. */
-#define AHEAD 256
-
 static void scatter(float *to, const uint32_t *index, const float *x, size_t k) {
-    for (size_t i = 0; i < k; i++) {
-        if (i + AHEAD < k) __builtin_prefetch(to + index[i + AHEAD], 1);
-        to[index[i]] = x[i];
-    }
+    for (size_t i = 0; i < k; i++) to[index[i]] = x[i];
 }
 
 static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_packet_slice *slice, size_t low, size_t k,
@@ -280,17 +274,14 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         float gain = e->input.unbiased ? (float)((double)slice->n / (double)k) : 1.0f;
         for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]] * gain;
     }
-    for (size_t i = 0; i < k && i < AHEAD; i++) __builtin_prefetch(residual + relative[i], 1);
     if (replaces) { /* the reference moves first, and then has all values that may have to be written */
         scatter(residual, relative, values, k);
         return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
     }
-    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, out, capacity, len));
+    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, residual, out, capacity, len));
+    float *masked = e->input.velocity && e->input.masking ? e->input.velocity + slice->first : NULL;
+    for (size_t i = 0; masked && i < k; i++) masked[relative[i]] = 0.0f;
     scatter(residual, relative, values, k);
-    if (e->input.velocity && e->input.masking) {
-        float *velocity = e->input.velocity + slice->first;
-        for (size_t i = 0; i < k; i++) velocity[relative[i]] = 0.0f;
-    }
     return TERSE_OK;
 }
 

@@ -48,94 +48,9 @@ INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kin
     return bits > most ? bits : most;
 }
 
-/* Magnitudes above it are taken; those that will be flushed only when all are. */
-INLINE __m256i floor_of(const ts_candidates *c, sweep_kind kind) {
-    int32_t below = (int32_t)c->floor - 1, flushed = (int32_t)TS_MIN_NORMAL_BITS - 1;
-    return _mm256_set1_epi32(kind != SCAN && below >= 0 && below < flushed ? flushed : below);
-}
-
-/* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
-INLINE __m256i set_lanes(uint32_t mask) {
-    uint64_t bytes = _pdep_u64(mask, 0x0101010101010101u) * 0xFF;
-    uint64_t order = _pext_u64(0x0706050403020100u, bytes);
-    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
-}
-
-/* Appends the hits of eight elements; what is written behind them is room that TS_SELECT_GROUP leaves. */
-INLINE size_t append(const ts_candidates *c, size_t count, size_t i, __m256i hit, __m256 value) {
-    uint32_t mask = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
-    __m256i lanes = set_lanes(mask), index = _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), lanes);
-    _mm256_storeu_si256((__m256i *)(void *)(c->index + count), index);
-    _mm256_storeu_ps((float *)(void *)(c->bits + count), _mm256_permutevar8x32_ps(value, lanes));
-    return count + (size_t)__builtin_popcount(mask);
-}
-
-/* Takes in one group; false, with nothing changed, when the candidates' room is short. */
-INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below,
-                         sweep_kind kind) {
-    swept x[4];
-    __m256i a[4];
-    ask_ahead(view, i, kind);
-    for (size_t j = 0; j < 4; j++) {
-        x[j] = evaluate(view, i + 8 * j, kind);
-        a[j] = abs_bits(x[j].r);
-    }
-    __m256i group = max4(a);
-    if (__builtin_expect(!any(_mm256_cmpgt_epi32(group, below)), 1)) {
-        for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], a[j], kind);
-        return true;
-    }
-    if (c->count + TS_SELECT_GROUP > c->capacity) return false;
-    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, _mm256_set1_epi32((int)TS_INF_BITS - 1))), 0)) {
-        (void)ts_select_scalar(s, i, i + GROUP, c);
-        return true;
-    }
-    size_t count = c->count;
-    for (size_t j = 0; j < 4; j++) {
-        keep(view, i + 8 * j, x[j], a[j], kind);
-        __m256 value = kind == SCAN ? x[j].r : flush(x[j].r);
-        count = append(c, count, i + 8 * j, _mm256_cmpgt_epi32(a[j], below), value);
-    }
-    c->count = count;
-    return true;
-}
-
-INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *c, sweep_kind kind) {
-    const ts_sweep view = *s;
-    const __m256i below = floor_of(c, kind);
-    size_t i = first;
-    for (; i + GROUP <= end; i += GROUP) {
-        if (!select_group(s, &view, i, c, below, kind)) return i;
-    }
-    if (c->count + TS_SELECT_GROUP > c->capacity) return i;
-    return ts_select_scalar(s, i, end, c);
-}
-
-INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
-    const ts_sweep view = *s;
-    const __m256i below0 = floor_of(&c[0], kind), below1 = floor_of(&c[1], kind);
-    size_t i = first;
-    for (; i + GROUP <= half; i += GROUP) {
-        if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
-        (void)select_group(s, &view, i, &c[0], below0, kind);
-        (void)select_group(s, &view, half + i, &c[1], below1, kind);
-    }
-    return ts_kernels_scalar.select_pair(s, i, half, c);
-}
-
 static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
     if (!s->gradient) return sweep_body(s, first, end, SCAN);
     return is_plain(s) ? sweep_body(s, first, end, PLAIN) : sweep_body(s, first, end, GENERAL);
-}
-
-static size_t sweep_select(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
-    if (!s->gradient) return select_body(s, first, end, c, SCAN);
-    return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
-}
-
-static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
-    if (!s->gradient) return pair_body(s, first, half, c, SCAN);
-    return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
 }
 
 INLINE void add_group(float *sum, const float *x) {
@@ -388,7 +303,7 @@ const ts_kernels ts_kernels_avx2 = {
     .sweep_sums = ts_sweep_sums_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
     .sweep_natural = ts_sweep_natural_avx2,
-    .select = sweep_select,
-    .select_pair = select_pair,
+    .select = ts_select_avx2,
+    .select_pair = ts_select_pair_avx2,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),
 };

@@ -54,10 +54,16 @@ static inline unsigned parameter(const rice_state *s) {
     return whole - (whole > 0);
 }
 
-/* Takes in gap number i. */
-static inline void learn(rice_state *s, uint64_t gap, size_t i) {
-    unsigned rate = i < FAST_GAPS ? 2 : i < BRISK_GAPS ? 3 : RATE;
+/* Takes in a gap. */
+static inline void learn(rice_state *s, uint64_t gap, unsigned rate) {
     s->mean += (log_of(gap) << (RATE - rate)) - (s->mean >> rate);
+}
+
+/* How fast gap number i is learnt, and the first one behind it that is not learnt like that, of k. */
+static inline unsigned rate_of(size_t i, size_t k, size_t *end) {
+    size_t until = i < FAST_GAPS ? FAST_GAPS : i < BRISK_GAPS ? BRISK_GAPS : k;
+    *end = until < k ? until : k;
+    return i < FAST_GAPS ? 2 : i < BRISK_GAPS ? 3 : RATE;
 }
 
 /* One gap's bits: `head` zeros and ones of at most TS_BITS_AT_ONCE bits, then `tail` of at most 32. */
@@ -67,6 +73,11 @@ typedef struct {
 } rice_code;
 
 static inline unsigned exponent_of(uint64_t x, unsigned r) { return ts_bits_length((x >> r) + 1) - 1; }
+
+static rice_code code_near(uint64_t gap, unsigned r) {
+    unsigned q = (unsigned)(gap >> r);
+    return (rice_code){(uint64_t)1 << q, ts_bits_low(gap, r), q + 1, r};
+}
 
 static rice_code code_far(uint64_t gap, unsigned r, uint64_t limit) {
     uint64_t base = (uint64_t)UNARY << r, x = gap - base;
@@ -81,6 +92,41 @@ static rice_code code_near_end(uint64_t gap, unsigned r, uint64_t limit) {
     return (rice_code){(uint64_t)stop << q, ts_bits_low(gap, r), q + stop, r};
 }
 
+static rice_code any_code(uint64_t gap, unsigned r, uint64_t limit) {
+    if (limit >> r <= UNARY) return code_near_end(gap, r, limit);
+    return gap >> r < UNARY ? code_near(gap, r) : code_far(gap, r, limit);
+}
+
+/*
+ * The codes of quotients below USUAL, which all have the form: zeros, a one, the low bits of gap - (base << r), r of them
+ * more than the table says. Near the end of the indices, where a one may be missing, limit >> r is below FAR_FROM_END.
+ * One branch that is nearly always right instead of one on the quotient that is wrong at every tenth gap.
+ */
+#define USUAL 68u
+#define FAR_FROM_END 132u
+
+typedef struct {
+    uint8_t zeros, base, bits; /* bits: zeros, the one and what is beyond r */
+} usual_code;
+
+#define UP_TO(e) {UNARY + (e), UNARY - 1 + (1u << (e)), UNARY + 1 + 2 * (e)}
+#define TWO(e) UP_TO(e), UP_TO(e)
+#define FOUR(e) TWO(e), TWO(e)
+#define EIGHT(e) FOUR(e), FOUR(e)
+#define SIXTEEN(e) EIGHT(e), EIGHT(e)
+static const usual_code usual_of_quotient[USUAL] = {
+    {0, 0, 1}, {1, 1, 2}, {2, 2, 3}, {3, 3, 4}, UP_TO(0), TWO(1), FOUR(2), EIGHT(3), SIXTEEN(4), SIXTEEN(5), SIXTEEN(5),
+    UP_TO(6)};
+
+/* The same by their zeros. */
+#define USUAL_ZEROS 11u
+static const usual_code usual_of_zeros[USUAL_ZEROS] = {{0, 0, 1}, {1, 1, 2}, {2, 2, 3}, {3, 3, 4}, UP_TO(0), UP_TO(1),
+                                                       UP_TO(2),  UP_TO(3),  UP_TO(4),  UP_TO(5),  UP_TO(6)};
+
+static inline bool is_usual(uint64_t gap, unsigned r, uint64_t limit) {
+    return gap >> r < USUAL && limit >> r >= FAR_FROM_END;
+}
+
 static size_t rice_bound(size_t k, size_t n) {
     (void)n;
     return GAP_BYTES * k;
@@ -90,40 +136,63 @@ static size_t rice_size(const uint32_t *index, size_t k, size_t n) {
     if (k == 0) return 0;
     rice_state state = rice_start(k, n);
     uint64_t bits = 0, next = 0;
-    for (size_t i = 0; i < k; i++) {
-        uint64_t gap = index[i] - next, limit = n - (k - i) - next;
-        unsigned r = parameter(&state);
-        if (gap >> r < UNARY && limit >> r > UNARY) {
-            bits += (gap >> r) + 1 + r;
-        } else {
-            rice_code code = limit >> r > UNARY ? code_far(gap, r, limit) : code_near_end(gap, r, limit);
-            bits += code.head_bits + code.tail_bits;
+    for (size_t i = 0, end; i < k;) {
+        for (unsigned rate = rate_of(i, k, &end); i < end; i++) {
+            uint64_t gap = index[i] - next, limit = n - (k - i) - next;
+            unsigned r = parameter(&state);
+            if (__builtin_expect(is_usual(gap, r, limit), 1)) {
+                bits += usual_of_quotient[gap >> r].bits + r;
+            } else {
+                rice_code code = any_code(gap, r, limit);
+                bits += code.head_bits + code.tail_bits;
+            }
+            learn(&state, gap, rate);
+            next = (uint64_t)index[i] + 1;
         }
-        learn(&state, gap, i);
-        next = (uint64_t)index[i] + 1;
     }
     return (size_t)((bits + 7) / 8);
 }
 
-static terse_status rice_encode(const uint32_t *index, size_t k, size_t n, uint8_t *out, size_t capacity, size_t *len) {
-    ts_bit_writer writer = ts_bits_write(out, capacity);
-    rice_state state = rice_start(k ? k : 1, n);
-    uint64_t next = 0;
-    for (size_t i = 0; i < k; i++) {
+/* Gaps i to end - 1, all learnt at one rate. `near` NULL: nothing is asked for. */
+static inline __attribute__((always_inline)) void encode_run(ts_bit_writer *to, rice_state *state, size_t i, size_t end,
+                                                             unsigned rate, const uint32_t *index, size_t k, size_t n,
+                                                             const float *near) {
+    uint64_t next = i > 0 ? (uint64_t)index[i - 1] + 1 : 0;
+    ts_bit_writer writer = *to;
+    for (; i < end; i++) {
         uint64_t gap = index[i] - next, limit = n - (k - i) - next;
-        unsigned r = parameter(&state);
-        if (gap >> r < UNARY && limit >> r > UNARY) {
-            unsigned q = (unsigned)(gap >> r);
-            ts_bits_put(&writer, (ts_bits_low(gap, r) << 1 | 1) << q, q + 1 + r);
+        unsigned r = parameter(state);
+        if (near) __builtin_prefetch(near + index[i], 1);
+        if (__builtin_expect(is_usual(gap, r, limit), 1)) {
+            usual_code code = usual_of_quotient[gap >> r];
+            uint64_t low = gap - ((uint64_t)code.base << r);
+            ts_bits_put(&writer, (low << 1 | 1) << code.zeros, code.bits + r);
         } else {
-            rice_code code = limit >> r > UNARY ? code_far(gap, r, limit) : code_near_end(gap, r, limit);
+            rice_code code = any_code(gap, r, limit);
             ts_bits_put(&writer, code.head, code.head_bits);
             ts_bits_put(&writer, code.tail, code.tail_bits);
         }
-        learn(&state, gap, i);
+        learn(state, gap, rate);
         next = (uint64_t)index[i] + 1;
     }
+    *to = writer;
+}
+
+static terse_status rice_encode_near(const uint32_t *index, size_t k, size_t n, uint8_t *out, size_t capacity,
+                                     size_t *len, const float *near) {
+    ts_bit_writer writer = ts_bits_write(out, capacity);
+    rice_state state = rice_start(k ? k : 1, n);
+    for (size_t i = 0, end; i < k; i = end) {
+        unsigned rate = rate_of(i, k, &end);
+        if (rate != RATE) encode_run(&writer, &state, i, end, rate, index, k, n, near);
+        else if (near) encode_run(&writer, &state, i, end, RATE, index, k, n, near);
+        else encode_run(&writer, &state, i, end, RATE, index, k, n, NULL);
+    }
     return ts_bits_finish(&writer, len) ? TERSE_OK : TERSE_ENOSPACE;
+}
+
+static terse_status rice_encode(const uint32_t *index, size_t k, size_t n, uint8_t *out, size_t capacity, size_t *len) {
+    return rice_encode_near(index, k, n, out, capacity, len, NULL);
 }
 
 /* Zeros before the next one, at most `most`. */
@@ -156,30 +225,39 @@ static uint64_t gap_near_end(ts_bit_reader *reader, unsigned r, uint64_t limit) 
     return (uint64_t)q << r | take(reader, r);
 }
 
+/* Any gap; the reader stands behind its code then. */
+static uint64_t any_gap(ts_bit_reader *reader, unsigned r, uint64_t limit) {
+    if (limit >> r <= UNARY) return gap_near_end(reader, r, limit);
+    uint64_t word = ts_bits_peek(reader);
+    if ((word & ((1u << UNARY) - 1)) == 0) return gap_far(reader, r, limit);
+    unsigned q = (unsigned)__builtin_ctzll(word);
+    reader->at += q + 1 + r;
+    return (uint64_t)q << r | ts_bits_low(word >> q >> 1, r);
+}
+
 static terse_status rice_decode(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index) {
     TS_REQUIRE(k <= n, TERSE_ECORRUPT);
     if (k == 0) return len == 0 ? TERSE_OK : TERSE_ECORRUPT;
     ts_bit_reader reader = ts_bits_read(in, len);
     rice_state state = rice_start(k, n);
     uint64_t next = 0, end = (uint64_t)len * 8;
-    for (size_t i = 0; i < k; i++) {
-        uint64_t limit = n - (k - i) - next, word = ts_bits_peek(&reader), gap;
-        unsigned r = parameter(&state);
-        if (limit >> r > UNARY) {
-            if (word & ((1u << UNARY) - 1)) {
-                unsigned q = (unsigned)__builtin_ctzll(word);
-                gap = (uint64_t)q << r | ts_bits_low(word >> q >> 1, r);
-                reader.at += q + 1 + r;
+    for (size_t i = 0, stop; i < k;) {
+        for (unsigned rate = rate_of(i, k, &stop); i < stop; i++) {
+            uint64_t limit = n - (k - i) - next, word = ts_bits_peek(&reader), gap;
+            unsigned r = parameter(&state), zeros = (unsigned)__builtin_ctzll(word | (uint64_t)1 << USUAL_ZEROS);
+            if (__builtin_expect(zeros < USUAL_ZEROS && limit >> r >= FAR_FROM_END, 1)) {
+                usual_code code = usual_of_zeros[zeros];
+                unsigned low = code.bits - 1 - zeros + r;
+                gap = ((uint64_t)code.base << r) + ts_bits_low(word >> zeros >> 1, low);
+                reader.at += zeros + 1 + low;
             } else {
-                gap = gap_far(&reader, r, limit);
+                gap = any_gap(&reader, r, limit);
             }
-        } else {
-            gap = gap_near_end(&reader, r, limit);
+            TS_REQUIRE(gap <= limit && reader.at <= end, TERSE_ECORRUPT);
+            index[i] = (uint32_t)(next + gap);
+            learn(&state, gap, rate);
+            next += gap + 1;
         }
-        TS_REQUIRE(gap <= limit && reader.at <= end, TERSE_ECORRUPT);
-        index[i] = (uint32_t)(next + gap);
-        learn(&state, gap, i);
-        next += gap + 1;
     }
     return ts_bits_at_end(&reader) ? TERSE_OK : TERSE_ECORRUPT;
 }
@@ -193,5 +271,6 @@ const ts_index_stage ts_index_rice = {
     .bound = rice_bound,
     .size = rice_size,
     .encode = rice_encode,
+    .encode_near = rice_encode_near,
     .decode = rice_decode,
 };

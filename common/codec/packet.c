@@ -60,7 +60,7 @@ static uint64_t zigzag(int64_t v) { return ((uint64_t)v << 1) ^ (uint64_t)(v >> 
 static int64_t unzigzag(uint64_t v) { return (int64_t)(v >> 1) ^ -(int64_t)(v & 1); }
 
 terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t *index, float *x, size_t k,
-                                    float max_abs, uint8_t *out, size_t capacity, size_t *len) {
+                                    float max_abs, const float *near, uint8_t *out, size_t capacity, size_t *len) {
     TS_REQUIRE(capacity >= ts_packet_inner_bound(slice, k), TERSE_ENOSPACE);
     if (k == 0) {
         *len = 0;
@@ -78,7 +78,12 @@ terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t
     if (k != slice->share) at += ts_varint_put(out + at, zigzag((int64_t)k - (int64_t)slice->share));
     size_t values_at = at;
     at += ts_blocks_bytes(&slice->format, k);
-    if (stage) TS_TRY(stage->encode(index, k, slice->n, out + at, capacity - at, &indices_len));
+    if (stage && stage->encode_near) {
+        TS_TRY(stage->encode_near(index, k, slice->n, out + at, capacity - at, &indices_len, near));
+    } else {
+        for (size_t i = 0; i < k; i++) __builtin_prefetch(near + index[i], 1);
+        if (stage) TS_TRY(stage->encode(index, k, slice->n, out + at, capacity - at, &indices_len));
+    }
 
     ts_block_format format = slice->format;
     for (size_t done = 0; done < k;) {

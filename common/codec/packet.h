@@ -57,10 +57,11 @@ size_t ts_packet_bound(const ts_packet_slice *slice, size_t k);
 /*
  * Writes a sparse packet. index[k]: ascending below n. x[k]: in the values, out the remainders.
  * max_abs: of the tensor when the pipeline has one scale a tensor.
+ * near: [borrow] n floats of which the caller writes those at index[] next: they are asked for meanwhile.
  * Returns TERSE_OK or TERSE_ENOSPACE (nothing changed).
  */
 terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t *index, float *x, size_t k,
-                                    float max_abs, uint8_t *out, size_t capacity, size_t *len);
+                                    float max_abs, const float *near, uint8_t *out, size_t capacity, size_t *len);
 
 /*
  * Writes a replacing packet. index[k]: ascending below n, where x[k] are the new values; all[n]: the slice with them.

@@ -152,6 +152,12 @@ typedef struct ts_index_stage {
     /* Returns TERSE_OK or TERSE_ENOSPACE. */
     terse_status (*encode)(const uint32_t *index, size_t k, size_t n, uint8_t *out, size_t capacity, size_t *len);
     /*
+     * encode() that on its way asks memory for near[index[i]], all of them, which the caller writes next: what it computes
+     * goes on while memory works. NULL: there is none.
+     */
+    terse_status (*encode_near)(const uint32_t *index, size_t k, size_t n, uint8_t *out, size_t capacity, size_t *len,
+                                const float *near);
+    /*
      * Reads exactly `len` bytes into exactly k indices.
      * Returns TERSE_OK, or TERSE_ECORRUPT unless they are strictly ascending, below n, and what encode() writes.
      */

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sweep that also collects candidates. Which elements reach the floor comes out as a bit each, 64 to a word; how
+ * words are emptied depends on how full they are, since a branch that cannot be foretold costs as much as a few
+ * elements, and stalls what would overlap with memory.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "common/codec/quantise_kernels.h"
+#include "common/codec/sweep_avx2.h"
+
+#define BLOCK TS_SELECT_GROUP /* elements to a word of hits */
+#define STRETCH 8192          /* elements between two looks at how many hits there are */
+#define MANY 4                /* one hit in so many blocks and more: words are emptied without asking */
+#define SURE 2                /* hits taken from a word without asking whether they are there */
+
+/* Magnitudes above it are taken; those that will be flushed only when all are. */
+INLINE __m256i floor_of(const ts_candidates *c, sweep_kind kind) {
+    int32_t below = (int32_t)c->floor - 1, flushed = (int32_t)TS_MIN_NORMAL_BITS - 1;
+    return _mm256_set1_epi32(kind != SCAN && below >= 0 && below < flushed ? flushed : below);
+}
+
+/* A bit a lane, the first one lowest, of four masks. */
+INLINE uint32_t hit_bits(const __m256i *hit) {
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(hit[0], hit[1]), _mm256_packs_epi32(hit[2], hit[3]));
+    return (uint32_t)_mm256_movemask_epi8(
+        _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+}
+
+/* Takes in 32 elements. False, with nothing changed, when one is not finite. `many`: hits are nothing unusual. */
+INLINE bool take_group(const ts_sweep *view, size_t i, __m256i below, sweep_kind kind, bool many, uint32_t *hits) {
+    swept x[4];
+    __m256i a[4], hit[4];
+    ask_ahead(view, i, kind);
+    for (size_t j = 0; j < 4; j++) {
+        x[j] = evaluate(view, i + 8 * j, kind);
+        a[j] = abs_bits(x[j].r);
+    }
+    __m256i group = max4(a);
+    if (!many && __builtin_expect(!any(_mm256_cmpgt_epi32(group, below)), 1)) {
+        for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], a[j], kind);
+        *hits = 0;
+        return true;
+    }
+    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, _mm256_set1_epi32((int)TS_INF_BITS - 1))), 0)) return false;
+    for (size_t j = 0; j < 4; j++) {
+        keep(view, i + 8 * j, x[j], a[j], kind);
+        hit[j] = _mm256_cmpgt_epi32(a[j], below);
+    }
+    *hits = hit_bits(hit);
+    return true;
+}
+
+INLINE void put_hit(const float *residual, size_t at, ts_candidates *c, size_t count) {
+    memcpy(c->bits + count, residual + at, sizeof *c->bits);
+    c->index[count] = (uint32_t)at;
+}
+
+/*
+ * Appends the hits of the block that starts at element i. `many`: the first ones are written whether they are there or
+ * not; what is written behind the last is room that TS_SELECT_GROUP leaves.
+ */
+INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candidates *c, bool many) {
+    size_t count = c->count;
+    for (int j = 0; many && j < SURE; j++) {
+        put_hit(residual, i + (size_t)__builtin_ctzll(hits | (uint64_t)1 << (BLOCK - 1)), c, count);
+        count += hits != 0;
+        hits &= hits - 1;
+    }
+    while (__builtin_expect(hits != 0, 0)) {
+        put_hit(residual, i + (size_t)__builtin_ctzll(hits), c, count++);
+        hits &= hits - 1;
+    }
+    c->count = count;
+}
+
+/* Takes in one block, whose hits find room. */
+INLINE void take_block(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below, sweep_kind kind,
+                       bool many) {
+    uint32_t low, high;
+    if (__builtin_expect(!take_group(view, i, below, kind, many, &low), 0)) {
+        (void)ts_select_scalar(s, i, i + BLOCK, c);
+    } else if (__builtin_expect(!take_group(view, i + GROUP, below, kind, many, &high), 0)) {
+        empty_word(view->residual, i, low, c, false);
+        (void)ts_select_scalar(s, i + GROUP, i + BLOCK, c);
+    } else {
+        empty_word(view->residual, i, (uint64_t)high << GROUP | low, c, many);
+    }
+}
+
+INLINE bool has_room(const ts_candidates *c) { return c->count + TS_SELECT_GROUP <= c->capacity; }
+
+/* Whole blocks of the elements from i to end - 1, in one place or in two that are `half` apart. */
+INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t end, size_t half, ts_candidates *c,
+                           sweep_kind kind, bool many) {
+    const __m256i below0 = floor_of(&c[0], kind), below1 = half ? floor_of(&c[1], kind) : below0;
+    for (; i + BLOCK <= end; i += BLOCK) {
+        if (!has_room(&c[0]) || (half && !has_room(&c[1]))) return i;
+        take_block(s, view, i, &c[0], below0, kind, many);
+        if (half) take_block(s, view, half + i, &c[1], below1, kind, many);
+    }
+    return i;
+}
+
+/* As take_stretch; the way words are emptied follows what the stretch before had. */
+INLINE size_t take_all(ts_sweep *s, size_t i, size_t end, size_t half, ts_candidates *c, sweep_kind kind) {
+    const ts_sweep view = *s; /* vector stores may alias anything but this */
+    bool many = false;
+    while (i + BLOCK <= end) {
+        size_t stop = end - i < STRETCH ? end : i + STRETCH, had = c[0].count;
+        size_t next = many ? take_stretch(s, &view, i, stop, half, c, kind, true)
+                           : take_stretch(s, &view, i, stop, half, c, kind, false);
+        if (next + BLOCK <= stop) return next;
+        many = (c[0].count - had) * MANY >= (next - i) / BLOCK;
+        i = next;
+    }
+    return i;
+}
+
+INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *c, sweep_kind kind) {
+    size_t i = take_all(s, first, end, 0, c, kind);
+    return has_room(c) ? ts_select_scalar(s, i, end, c) : i;
+}
+
+INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
+    size_t i = take_all(s, first, half, half, c, kind);
+    return i + BLOCK <= half ? i : ts_kernels_scalar.select_pair(s, i, half, c);
+}
+
+size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
+    if (!s->gradient) return select_body(s, first, end, c, SCAN);
+    return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
+}
+
+size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
+    if (!s->gradient) return pair_body(s, first, half, c, SCAN);
+    return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
+}
