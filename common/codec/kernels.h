@@ -61,6 +61,8 @@ typedef struct {
 
 /* Room that a select kernel wants to have left before it takes another group. */
 #define TS_SELECT_GROUP 64
+/* And room that a vector may be written to behind what is kept. */
+#define TS_KEEP_SPARE 8
 
 typedef struct ts_kernels {
     ts_simd level;
@@ -114,6 +116,14 @@ typedef struct ts_kernels {
      * first.
      */
     size_t (*select_pair)(ts_sweep *sweep, size_t first, size_t half, ts_candidates candidates[2]);
+    /* Leaves the candidates of which |value| bits are at or above `level`, in their order. */
+    void (*keep_above)(ts_candidates *candidates, uint32_t level);
+    /*
+     * Which v[i] & mask are in low ... high, both included, in their order, into between[room]; *above counts those
+     * beyond high. Returns how many there are, or more than room - TS_KEEP_SPARE: too many, and some are missing.
+     */
+    size_t (*between)(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
+                      size_t room, size_t *above);
     /* Quantisers, see the files of the stages; x: in values, out remainders. */
     void (*fp16_encode)(float *x, size_t n, uint8_t *out);
     void (*fp16_decode)(const uint8_t *in, size_t n, float *x);
@@ -157,6 +167,9 @@ const ts_kernels *ts_kernels_get(ts_simd level);
  */
 uint32_t ts_sweep_scalar(ts_sweep *sweep, size_t first, size_t end);
 size_t ts_select_scalar(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
+void ts_keep_above_scalar(ts_candidates *candidates, uint32_t level);
+size_t ts_between_scalar(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
+                         size_t room, size_t *above);
 void ts_sweep_floats_scalar(ts_sweep *sweep, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
 
 /* The same one after the other: for levels where one pass of its own would gain nothing, and for the rest of others. */

@@ -305,5 +305,7 @@ const ts_kernels ts_kernels_avx2 = {
     .sweep_natural = ts_sweep_natural_avx2,
     .select = ts_select_avx2,
     .select_pair = ts_select_pair_avx2,
+    .keep_above = ts_keep_above_avx2,
+    .between = ts_between_avx2,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),
 };

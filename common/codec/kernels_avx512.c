@@ -193,5 +193,7 @@ const ts_kernels ts_kernels_avx512 = {
     .sweep_natural = ts_sweep_natural_avx2,
     .select = sweep_select,
     .select_pair = select_pair,
+    .keep_above = ts_keep_above_avx2,
+    .between = ts_between_avx2,
     TS_QUANTISE_KERNEL_ENTRIES(avx2),
 };

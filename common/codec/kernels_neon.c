@@ -276,5 +276,7 @@ const ts_kernels ts_kernels_neon = {
     .sweep_natural = sweep_natural,
     .select = sweep_select,
     .select_pair = select_pair,
+    .keep_above = ts_keep_above_scalar,
+    .between = ts_between_scalar,
 };
 #pragma GCC diagnostic pop

@@ -87,6 +87,30 @@ static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates 
     return half;
 }
 
+void ts_keep_above_scalar(ts_candidates *c, uint32_t level) {
+    size_t out = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        uint32_t index = c->index[i], bits = c->bits[i];
+        c->index[out] = index;
+        c->bits[out] = bits;
+        out += (bits & TS_ABS_MASK) >= level;
+    }
+    c->count = out;
+}
+
+size_t ts_between_scalar(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
+                         size_t room, size_t *above) {
+    size_t inside = 0, beyond = 0;
+    for (size_t i = 0; i < n && inside + TS_KEEP_SPARE <= room; i++) {
+        uint32_t x = v[i] & mask;
+        between[inside] = x;
+        beyond += x > high;
+        inside += x <= high && x >= low;
+    }
+    *above = beyond;
+    return inside;
+}
+
 static void add(float *sum, const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) sum[i] += x[i];
 }
@@ -229,5 +253,7 @@ const ts_kernels ts_kernels_scalar = {
     .sweep_natural = sweep_natural,
     .select = select_reference,
     .select_pair = select_pair,
+    .keep_above = ts_keep_above_scalar,
+    .between = ts_between_scalar,
     TS_QUANTISE_KERNEL_ENTRIES(scalar),
 };

@@ -29,18 +29,6 @@ static size_t count_above(const ts_candidates *c, float threshold) {
     return count;
 }
 
-static void keep_above(ts_candidates *c, float threshold) {
-    uint32_t floor = ts_float_bits(threshold);
-    size_t out = 0;
-    for (size_t i = 0; i < c->count; i++) {
-        uint32_t index = c->index[i], bits = c->bits[i];
-        c->index[out] = index;
-        c->bits[out] = bits;
-        out += (bits & TS_ABS_MASK) >= floor;
-    }
-    c->count = out;
-}
-
 static double mean_excess(const ts_candidates *c, float threshold, float *most) {
     double sum = 0;
     *most = threshold;
@@ -89,10 +77,10 @@ static void adaptive_select(ts_selection *s) {
             count = count_above(c, threshold);
         }
         if (count < least || count > most) {
-            ts_candidates_keep(c, k, s->key, s->origin); /* ties: no threshold parts them */
+            ts_candidates_keep(s->kernels, c, k, s->key, s->origin); /* ties: no threshold parts them */
             return;
         }
-        keep_above(c, threshold);
+        s->kernels->keep_above(c, ts_float_bits(threshold));
         low = threshold;
         if (last) return;
     }

@@ -25,7 +25,7 @@ static void blocktopk_select(ts_selection *s) {
                                .order = c->order,
                                .capacity = c->capacity - c->count};
         (void)s->kernels->select(s->sweep, at, end, &block);
-        ts_candidates_keep(&block, ts_ratio_elems(s->args->value[0], end - at), s->key, s->origin);
+        ts_candidates_keep(s->kernels, &block, ts_ratio_elems(s->args->value[0], end - at), s->key, s->origin);
         c->count += block.count;
     }
     s->sweep->gradient = NULL;

@@ -137,3 +137,54 @@ size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t half, ts_candidates
     if (!s->gradient) return pair_body(s, first, half, c, SCAN);
     return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
 }
+
+/* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
+INLINE __m256i set_lanes(uint32_t mask) {
+    uint64_t bytes = _pdep_u64(mask, 0x0101010101010101u) * 0xFF;
+    uint64_t order = _pext_u64(0x0706050403020100u, bytes);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
+}
+
+INLINE uint32_t lane_mask(__m256i lanes) { return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(lanes)); }
+INLINE __m256i load8(const uint32_t *from) { return _mm256_loadu_si256((const __m256i *)(const void *)from); }
+INLINE void store8(uint32_t *to, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)to, v); }
+
+void ts_keep_above_avx2(ts_candidates *c, uint32_t level) {
+    const __m256i magnitude = _mm256_set1_epi32((int)TS_ABS_MASK), below = _mm256_set1_epi32((int)level - 1);
+    size_t n = c->count, i = 0, out = 0;
+    for (; level > 0 && i + 8 <= n; i += 8) { /* what is written never overtakes what was read */
+        __m256i bits = load8(c->bits + i), index = load8(c->index + i);
+        uint32_t kept = lane_mask(_mm256_cmpgt_epi32(_mm256_and_si256(bits, magnitude), below));
+        __m256i lanes = set_lanes(kept);
+        store8(c->index + out, _mm256_permutevar8x32_epi32(index, lanes));
+        store8(c->bits + out, _mm256_permutevar8x32_epi32(bits, lanes));
+        out += (size_t)__builtin_popcount(kept);
+    }
+    ts_candidates rest = {.index = c->index + i, .bits = c->bits + i, .count = n - i};
+    ts_keep_above_scalar(&rest, level);
+    memmove(c->index + out, rest.index, rest.count * sizeof *c->index);
+    memmove(c->bits + out, rest.bits, rest.count * sizeof *c->bits);
+    c->count = out + rest.count;
+}
+
+/* Unsigned comparisons: signed ones of numbers with the highest bit flipped. */
+size_t ts_between_avx2(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
+                       size_t room, size_t *above) {
+    const __m256i flip = _mm256_set1_epi32(INT32_MIN), kept = _mm256_set1_epi32((int)mask);
+    const __m256i least = _mm256_set1_epi32((int)(low ^ 0x80000000u)), most = _mm256_set1_epi32((int)(high ^ 0x80000000u));
+    __m256i beyond = _mm256_setzero_si256();
+    size_t i = 0, inside = 0;
+    for (; i + 8 <= n && inside + TS_KEEP_SPARE <= room; i += 8) {
+        __m256i x = _mm256_and_si256(load8(v + i), kept), order = _mm256_xor_si256(x, flip);
+        __m256i over = _mm256_cmpgt_epi32(order, most), under = _mm256_cmpgt_epi32(least, order);
+        uint32_t outside = lane_mask(_mm256_or_si256(over, under));
+        beyond = _mm256_sub_epi32(beyond, over);
+        store8(between + inside, _mm256_permutevar8x32_epi32(x, set_lanes(~outside & 0xFF)));
+        inside += (size_t)__builtin_popcount(~outside & 0xFF);
+    }
+    uint32_t lanes[8];
+    store8(lanes, beyond);
+    size_t rest = ts_between_scalar(v + i, n - i, mask, low, high, between + inside, room - inside, above);
+    for (size_t lane = 0; lane < 8; lane++) *above += lanes[lane];
+    return inside + rest;
+}

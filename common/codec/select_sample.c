@@ -9,6 +9,7 @@
 #define LINE 16            /* floats; a line of memory costs the same whatever is read of it */
 #define CHUNK (64 * LINE)  /* taken in together */
 #define FEWEST_ELEMS 4096u /* below, everything is a candidate */
+#define MOST_WANTED 4      /* as where more than one of so many are wanted */
 #define MOST_SHARE 32      /* at most one line of so many is read … */
 #define LEAST_SHARE 1024   /* … and at least one of so many, which costs next to nothing */
 #define WANTED_HITS 32.0   /* of the k largest, in the sample */
@@ -40,11 +41,11 @@ static void take_in(const ts_selection *s, gathered *lines, size_t n, size_t kee
     sweep.gradient = sweep.gradient ? lines->gradient : NULL;
     sweep.velocity = sweep.velocity ? lines->velocity : NULL;
     sweep.params = sweep.params ? lines->params : NULL;
-    for (size_t at = 0; (at = s->kernels->select(&sweep, at, n, c)) < n;) ts_candidates_keep(c, keep, s->key, s->origin);
+    for (size_t at = 0; (at = s->kernels->select(&sweep, at, n, c)) < n;) ts_candidates_keep(s->kernels, c, keep, s->key, s->origin);
 }
 
 uint32_t ts_sample_floor(ts_selection *s, size_t k) {
-    if (s->n < FEWEST_ELEMS || k > s->n / MOST_SHARE) return 1;
+    if (s->n < FEWEST_ELEMS || k > s->n / MOST_WANTED) return 1;
     double n = (double)s->n, elems = fmin(fmax(WANTED_HITS * n / (double)k, n / LEAST_SHARE), n / MOST_SHARE);
     size_t strata = (size_t)(elems / LINE), stride = s->n / strata;
     double hits = (double)(strata * LINE) * (double)k / n;
@@ -64,6 +65,6 @@ uint32_t ts_sample_floor(ts_selection *s, size_t k) {
         take_in(s, &lines, gather(s->sweep, at, now, &lines), rank, &c);
     }
     if (c.count < rank) return 1;
-    ts_candidates_keep(&c, rank, s->key, s->origin);
+    ts_candidates_keep(s->kernels, &c, rank, s->key, s->origin);
     return c.floor > 1 ? c.floor : 1;
 }

@@ -34,7 +34,7 @@ static void topk_select(ts_selection *s) {
         if (c->count < k) (void)ts_select_largest(s, k, 1);
     }
     if (c->count < k) (void)ts_select_largest(s, k, 0);
-    ts_candidates_keep(c, k, s->key, s->origin);
+    ts_candidates_keep(s->kernels, c, k, s->key, s->origin);
 }
 
 const ts_select_stage ts_select_topk = {

@@ -40,7 +40,7 @@ unsigned ts_select_largest(ts_selection *s, size_t k, uint32_t floor) {
     ts_candidates part[2] = {*c, *c};
     if (!in_halves(k, n)) {
         for (size_t at = 0; (at = s->kernels->select(s->sweep, at, n, c)) < n; overflows++) {
-            ts_candidates_keep(c, k, s->key, s->origin);
+            ts_candidates_keep(s->kernels, c, k, s->key, s->origin);
         }
         return overflows;
     }
@@ -50,12 +50,12 @@ unsigned ts_select_largest(ts_selection *s, size_t k, uint32_t floor) {
     part[1].bits += room;
     for (size_t at = 0; (at = s->kernels->select_pair(s->sweep, at, half, part)) < half; overflows++) {
         ts_candidates *full = part[0].count > part[1].count ? &part[0] : &part[1];
-        ts_candidates_keep(full, k, s->key, s->origin);
+        ts_candidates_keep(s->kernels, full, k, s->key, s->origin);
         /* k elements reach that floor, whichever half they are in. */
         part[0].floor = part[1].floor = part[0].floor > part[1].floor ? part[0].floor : part[1].floor;
     }
     for (size_t at = 2 * half; (at = s->kernels->select(s->sweep, at, n, &part[1])) < n; overflows++) {
-        ts_candidates_keep(&part[1], k, s->key, s->origin);
+        ts_candidates_keep(s->kernels, &part[1], k, s->key, s->origin);
     }
     memmove(c->index + part[0].count, part[1].index, part[1].count * sizeof *c->index);
     memmove(c->bits + part[0].count, part[1].bits, part[1].count * sizeof *c->bits);
@@ -111,45 +111,40 @@ static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mas
  * aside what is between, so that three passes run over few. False when the sample was wrong or too much is between.
  * Algorithm: after Floyd and Rivest 1975.
  */
-static bool kth_by_sample(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal,
-                          uint32_t *kth) {
+static bool kth_by_sample(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
+                          size_t *greater, size_t *equal, uint32_t *kth) {
     uint32_t sample[SAMPLE], between[BETWEEN];
-    size_t above = 0, inside = 0, unused[2];
+    size_t above, unused[2];
     for (size_t i = 0; i < SAMPLE; i++) sample[i] = v[(uint64_t)i * m / SAMPLE];
     size_t rank = (size_t)((uint64_t)k * SAMPLE / m), slack = SAMPLE / 32;
     size_t upper = rank > slack ? rank - slack : 1, lower = rank + slack < SAMPLE ? rank + slack : SAMPLE;
     uint32_t high = rank > slack ? kth_by_radix(sample, SAMPLE, upper, mask, &unused[0], &unused[1]) : UINT32_MAX;
     uint32_t low = kth_by_radix(sample, SAMPLE, lower, mask, &unused[0], &unused[1]);
-    for (size_t i = 0; i < m; i++) {
-        uint32_t x = v[i] & mask;
-        if (inside == BETWEEN) return false;
-        between[inside] = x;
-        above += x > high;
-        inside += x <= high && x >= low;
-    }
-    if (above >= k || above + inside < k) return false;
+    size_t inside = kernels->between(v, m, mask, low, high, between, BETWEEN, &above);
+    if (inside + TS_KEEP_SPARE > BETWEEN || above >= k || above + inside < k) return false;
     *kth = kth_by_radix(between, inside, k - above, UINT32_MAX, greater, equal);
     *greater += above;
     return true;
 }
 
-uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal) {
+uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
+                        size_t *greater, size_t *equal) {
     uint32_t kth;
     if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater, equal);
-    if (m >= SAMPLED_ELEMS && kth_by_sample(v, m, k, mask, greater, equal, &kth)) return kth;
+    if (m >= SAMPLED_ELEMS && kth_by_sample(kernels, v, m, k, mask, greater, equal, &kth)) return kth;
     return kth_by_radix(v, m, k, mask, greater, equal);
 }
 
 static uint32_t tie_order(uint64_t key, size_t element) { return (uint32_t)(ts_mix64(key ^ element) >> 32); }
 
 /* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay. */
-static void keep_with_ties(ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
+static void keep_with_ties(const ts_kernels *kernels, ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
     size_t ties = 0, above = 0, unused;
     for (size_t i = 0; i < c->count; i++) {
         /* Complement: the smaller hash is the larger number. */
         if ((c->bits[i] & TS_ABS_MASK) == level) c->order[ties++] = ~tie_order(key, origin + c->index[i]);
     }
-    uint32_t limit = ts_kth_largest(c->order, ties, wanted, UINT32_MAX, &above, &unused);
+    uint32_t limit = ts_kth_largest(kernels, c->order, ties, wanted, UINT32_MAX, &above, &unused);
     size_t equal = wanted - above, out = 0, tie = 0;
     for (size_t i = 0; i < c->count; i++) {
         uint32_t magnitude = c->bits[i] & TS_ABS_MASK;
@@ -168,21 +163,15 @@ static void keep_with_ties(ts_candidates *c, uint32_t level, size_t wanted, uint
     c->count = out;
 }
 
-void ts_candidates_keep(ts_candidates *c, size_t k, uint64_t key, size_t origin) {
+void ts_candidates_keep(const ts_kernels *kernels, ts_candidates *c, size_t k, uint64_t key, size_t origin) {
     if (k == 0 || c->count < k) return;
-    size_t greater, equal, out = 0;
-    uint32_t level = ts_kth_largest(c->bits, c->count, k, TS_ABS_MASK, &greater, &equal);
+    size_t greater, equal;
+    uint32_t level = ts_kth_largest(kernels, c->bits, c->count, k, TS_ABS_MASK, &greater, &equal);
     c->floor = level;
     if (c->count == k) return;
     if (greater + equal != k) {
-        keep_with_ties(c, level, k - greater, key, origin);
+        keep_with_ties(kernels, c, level, k - greater, key, origin);
         return;
     }
-    for (size_t i = 0; i < c->count; i++) {
-        uint32_t index = c->index[i], bits = c->bits[i];
-        c->index[out] = index;
-        c->bits[out] = bits;
-        out += (bits & TS_ABS_MASK) >= level;
-    }
-    c->count = out;
+    kernels->keep_above(c, level);
 }

@@ -40,12 +40,13 @@ unsigned ts_select_largest(ts_selection *selection, size_t k, uint32_t floor);
  * Keeps the k candidates of largest magnitude, ascending in index; equal ones by the smaller keyed hash of their index.
  * Sets floor to the k-th magnitude. With k candidates or fewer only the floor is set (when there are exactly k).
  */
-void ts_candidates_keep(ts_candidates *candidates, size_t k, uint64_t key, size_t origin);
+void ts_candidates_keep(const ts_kernels *kernels, ts_candidates *candidates, size_t k, uint64_t key, size_t origin);
 
 /*
  * The k-th largest of v[m] & mask, 1 <= k <= m. greater, equal: [out] how many are larger, and as large.
  * Algorithm: radix selection from the top, 11, 11 and 10 bits.
  */
-uint32_t ts_kth_largest(const uint32_t *v, size_t m, size_t k, uint32_t mask, size_t *greater, size_t *equal);
+uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
+                        size_t *greater, size_t *equal);
 
 #endif

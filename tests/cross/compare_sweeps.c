@@ -232,8 +232,49 @@ static void selections(cross *c, unsigned kind, size_t n, unsigned how, bool in_
     }
 }
 
+static void between(cross *c, size_t n, uint32_t mask, uint32_t low, uint32_t high) {
+    for (size_t room = TS_KEEP_SPARE; room < n + 3 * TS_KEEP_SPARE; room += 1 + room / 2) {
+        size_t above[2] = {0, 0}, found[2];
+        for (int side = 0; side < 2; side++) {
+            const ts_kernels *kernels = side ? c->kernels : c->reference;
+            found[side] = kernels->between(c->bits[0], n, mask, low, high, c->taken[side][0], room, &above[side]);
+        }
+        bool full = found[0] + TS_KEEP_SPARE > room, same = full == (found[1] + TS_KEEP_SPARE > room);
+        if (same && !full) {
+            same = found[0] == found[1] && above[0] == above[1] &&
+                   cross_same(c->taken[0][0], c->taken[1][0], found[0] * sizeof(uint32_t));
+        }
+        cross_expect(c, same, "between", n, room);
+    }
+}
+
+/* What is chosen among candidates. */
+static void choices(cross *c, size_t n) {
+    static const uint32_t limits[] = {0, 1, 0x3F000000u, TS_ABS_MASK, TS_ABS_MASK + 1, 0xC0000000u, UINT32_MAX};
+    for (size_t i = 0; i < n; i++) {
+        c->index[0][i] = cross_random(c);
+        c->bits[0][i] = i % 9 == 0 ? limits[i / 9 % 7] : cross_random(c);
+    }
+    for (size_t low = 0; low < 7; low++) {
+        for (size_t high = low; high < 7; high++) {
+            between(c, n, UINT32_MAX, limits[low], limits[high]);
+            between(c, n, TS_ABS_MASK, limits[low], limits[high]);
+        }
+        if (limits[low] > TS_ABS_MASK) continue;
+        ts_candidates kept[2];
+        for (int side = 0; side < 2; side++) {
+            memcpy(c->taken[side][0], c->index[0], n * sizeof(uint32_t));
+            memcpy(c->taken[side][1], c->bits[0], n * sizeof(uint32_t));
+            kept[side] = (ts_candidates){.index = c->taken[side][0], .bits = c->taken[side][1], .count = n};
+            (side ? c->kernels : c->reference)->keep_above(&kept[side], limits[low]);
+        }
+        cross_expect(c, kept[0].count == kept[1].count && same_taken(c, 0, kept[0].count), "keep_above", n, low);
+    }
+}
+
 void cross_sweeps(cross *c) {
     static const size_t few[] = {0, 3, 65, 129, 700};
+    for (size_t i = 0; i < SIZES; i++) choices(c, sizes[i]);
     static const unsigned hows[] = {0, 1, 2, 6, 9, 15, 16, 31, 32};
     for (unsigned kind = 0; kind < CROSS_KINDS; kind++) {
         for (size_t i = 0; i < SIZES; i++) {
