@@ -349,6 +349,52 @@ START_TEST(texts_for_the_contract_name_every_hyper_parameter) {
 }
 END_TEST
 
+/* What a worker puts into a contract, a server reads as the same settings. */
+START_TEST(settings_come_through_a_contract) {
+    static const char *const files[] = {
+        "{}",
+        "optimizer: {lr: 0.1, nesterov: true, weight_decay: 0.001, decoupled_weight_decay: true, clip_value: 3}\n",
+        "optimizer: {name: adam, beta1: 0.8, eps: 1e-6, schedule: {name: cosine, min_lr: 0.0001, warmup_steps: 7}}\n",
+        "optimizer: {name: lamb}\naggregation: {robust: clip, clip_norm: 2}\nservers: {slice_elems: 1000}\n",
+        "optimizer: {name: rmsprop, momentum: 0.5, alpha: 0.9, centered: true}\naggregation: {robust: trimmed, trim: 0.2}\n",
+        "optimizer: {name: none}\naggregation: {mode: samples}\nservers: {history: 3}\njob: {memory_bytes: 123456789}\n",
+        "consistency: {mode: ssp, staleness: 3}\nerror_feedback: {variant: decayed, beta: 0.5, residual: bf16}\n",
+        "consistency: {stragglers: proceed, quorum: 2, straggler_s: 0.25, late: apply}\ntraining: {seed: 9}\n",
+        "consistency: {stragglers: backup, quorum: 3}\nerror_feedback: {variant: ef21, nonfinite: zero}\n",
+        "error_feedback: {momentum_correction: 0.8, masking: false, clip_norm: 1, warmup: {steps: 10, from: 0.5}}\n",
+        "error_feedback: {enabled: false, nonfinite: skip}\noptimizer: {schedule: {name: step, every_steps: 5, gamma: 0.5}}\n",
+    };
+    const char *const small[] = {"servers.slice_elems=1000"};
+    ts_config *own = must_load("limits: {frame_bytes: 4000000, job_bytes: 5}\nconsistency: {deadline_s: 7}\n", small, 1);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        ts_config *said = must_load(files[i], NULL, 0), *read = NULL;
+        ts_contract *contract, *again;
+        ts_error error = {""}, difference = {""};
+        ck_assert_ok(ts_config_contract(said, &contract));
+        terse_status status = ts_config_of_contract(contract, own, &read, &error);
+        ck_assert_msg(status == TERSE_OK, "%zu: %s", i, error.text);
+        ck_assert_ok(ts_config_contract(read, &again));
+        ck_assert_msg(!ts_contract_difference(contract, "worker", again, "server", &difference), "%zu: %s", i, difference.text);
+        ck_assert_uint_eq(read->limits.frame_bytes, 4000000);
+        ck_assert_uint_eq(read->limits.job_bytes, 5);
+        ck_assert_double_eq(read->consistency.deadline_s, 7);
+        ck_assert_uint_eq(read->servers.history, said->servers.history);
+        ck_assert_uint_eq(read->job.memory_bytes, said->job.memory_bytes);
+        ck_assert_mem_eq(&read->optimizer, &said->optimizer, sizeof read->optimizer);
+        ck_assert_mem_eq(&read->aggregation, &said->aggregation, sizeof read->aggregation);
+        ck_assert_mem_eq(&read->error_feedback, &said->error_feedback, sizeof read->error_feedback);
+        ck_assert_int_eq(read->consistency.mode, said->consistency.mode);
+        ck_assert_int_eq(read->consistency.late, said->consistency.late);
+        ck_assert_double_eq(read->consistency.straggler_s, said->consistency.straggler_s);
+        ts_contract_destroy(contract);
+        ts_contract_destroy(again);
+        ts_config_free(said);
+        ts_config_free(read);
+    }
+    ts_config_free(own);
+}
+END_TEST
+
 static void gather(void *context, const char *text) {
     char *all = context;
     strncat(all, text, 1023 - strlen(all));
@@ -531,6 +577,7 @@ TCase *test_config(void) {
     tcase_add_test(t, learning_rates_follow_their_schedules);
     tcase_add_test(t, warm_up_goes_down_to_the_pipelines_own_ratio);
     tcase_add_test(t, texts_for_the_contract_name_every_hyper_parameter);
+    tcase_add_test(t, settings_come_through_a_contract);
     tcase_add_test(t, notes_tell_what_has_no_effect);
     tcase_add_test(t, numbers_do_not_depend_on_the_locale);
     tcase_add_test(t, running_out_of_memory_loses_nothing);
