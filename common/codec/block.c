@@ -52,18 +52,9 @@ static uint16_t bfloat(float x) {
 }
 static float from_bfloat(uint16_t bits) { return ts_bits_float((uint32_t)bits << 16); }
 
-size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out) {
-    if (alone(format, n)) {
-        uint16_t value = bfloat(x[0]);
-        ts_store_u16(out, value);
-        x[0] = x[0] - from_bfloat(value);
-        return sizeof value;
-    }
-    float scales[TS_BLOCK_SCALES] = {0};
+size_t ts_block_write_scales(const ts_block_format *format, const float *x, size_t n, float max_abs, uint8_t *out,
+                             float scales[TS_BLOCK_SCALES]) {
     size_t width = scale_bytes(format, n), at = 0;
-    if (format->beyond && format->stage->most > 0 && max_abs > format->stage->most) {
-        for (size_t i = 0; i < n; i++) *format->beyond += !(x[i] <= format->stage->most && x[i] >= -format->stage->most);
-    }
     ts_quantise_block block = format->block;
     block.max_abs = max_abs;
     if (format->stage->scales > 0) format->stage->scale(&block, x, n, scales);
@@ -76,6 +67,23 @@ size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float m
             scales[i] = from_short_scale(bits);
         }
     }
+    return at;
+}
+
+size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out) {
+    if (alone(format, n)) {
+        uint16_t value = bfloat(x[0]);
+        ts_store_u16(out, value);
+        x[0] = x[0] - from_bfloat(value);
+        return sizeof value;
+    }
+    float scales[TS_BLOCK_SCALES] = {0};
+    if (format->beyond && format->stage->most > 0 && max_abs > format->stage->most) {
+        for (size_t i = 0; i < n; i++) *format->beyond += !(x[i] <= format->stage->most && x[i] >= -format->stage->most);
+    }
+    size_t at = ts_block_write_scales(format, x, n, max_abs, out, scales);
+    ts_quantise_block block = format->block;
+    block.max_abs = max_abs;
     format->stage->encode(&block, scales, x, n, out + at);
     return at + format->stage->bytes(format->block.args, n);
 }

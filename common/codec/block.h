@@ -38,6 +38,9 @@ size_t ts_block_bytes(const ts_block_format *format, size_t n);
 /* Bytes of all blocks of n values. */
 size_t ts_blocks_bytes(const ts_block_format *format, size_t n);
 
+/* Writes the scales of one block, which is not a sparse one of a single value. Returns their bytes. */
+size_t ts_block_write_scales(const ts_block_format *format, const float *x, size_t n, float max_abs, uint8_t *out,
+                             float scales[TS_BLOCK_SCALES]);
 /* Writes one block; x: in the values, out the remainders. max_abs: see ts_quantise_block. Returns the bytes. */
 size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float max_abs, uint8_t *out);
 /* Values that may be read as one block where `left` are still to come: without scales there is nothing between blocks. */

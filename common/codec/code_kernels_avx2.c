@@ -25,15 +25,8 @@ void ts_int_codes_avx2(float scale, float most, float *x, size_t n, uint8_t *cod
     float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     size_t i = 0;
     for (; i + GROUP <= n; i += GROUP) {
-        __m256i q[4];
         ask_group(x + i);
-        for (size_t j = 0; j < 4; j++) {
-            float *at = x + i + LANES * j;
-            __m256 v = load(at), y = _mm256_mul_ps(v, set(inverse));
-            q[j] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, set(most)), set(-most)));
-            store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(scale))));
-        }
-        store_bytes(codes + i, q, true);
+        int_group(scale, inverse, most, x + i, codes + i);
     }
     ts_int_codes_scalar(scale, most, x + i, n - i, codes + i);
 }
@@ -60,18 +53,10 @@ void ts_linear_codes_avx2(float low, float step, float most, float *x, size_t n,
 }
 
 void ts_sign_bits_avx2(float scale, float *x, size_t n, uint8_t *bits) {
-    const __m256 minus = set(-0.0f);
     size_t i = 0;
     for (; i + GROUP <= n; i += GROUP) {
-        __m256i signs[4];
         ask_group(x + i);
-        for (size_t j = 0; j < 4; j++) {
-            float *at = x + i + LANES * j;
-            __m256 v = load(at), negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-            signs[j] = bits_of(negative);
-            store(at, _mm256_sub_ps(v, _mm256_xor_ps(set(scale), _mm256_and_ps(negative, minus))));
-        }
-        store_signs(bits + i / 8, signs);
+        sign_bits_group(scale, x + i, bits + i / 8);
     }
     ts_sign_bits_scalar(scale, x + i, n - i, bits + i / 8);
 }

@@ -46,6 +46,30 @@ INLINE __m256i elements(const ts_stochastic *how, size_t i, bool indexed) {
     return _mm256_add_epi32(index, _mm256_set1_epi32((int)(uint32_t)how->first));
 }
 
+/* 32 values to integers; x: out what these do not say. */
+INLINE void int_group(float scale, float inverse, float most, float *x, uint8_t *codes) {
+    __m256i q[4];
+    for (size_t j = 0; j < 4; j++) {
+        float *at = x + LANES * j;
+        __m256 v = load(at), y = _mm256_mul_ps(v, set(inverse));
+        q[j] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, set(most)), set(-most)));
+        store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(scale))));
+    }
+    store_bytes(codes, q, true);
+}
+
+/* 32 values to a bit each. */
+INLINE void sign_bits_group(float scale, float *x, uint8_t *bits) {
+    __m256i signs[4];
+    for (size_t j = 0; j < 4; j++) {
+        float *at = x + LANES * j;
+        __m256 v = load(at), negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
+        signs[j] = bits_of(negative);
+        store(at, _mm256_sub_ps(v, _mm256_xor_ps(set(scale), _mm256_and_ps(negative, set(-0.0f)))));
+    }
+    store_signs(bits, signs);
+}
+
 /* 32 values `v` to exponents and signs; x: out what these do not say. */
 INLINE void natural_group(const ts_stochastic *how, size_t i, bool indexed, const __m256 v[4], float *x,
                           uint8_t *exponents, uint8_t *signs) {

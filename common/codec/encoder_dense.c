@@ -84,6 +84,31 @@ static size_t write_blocks(const ts_packet_slice *slice, ts_sweep *sweep, float 
     return at;
 }
 
+/* The same with each block encoded while the next one is taken in, for stages that have a kernel for that. */
+static size_t write_beside(const ts_packet_slice *slice, ts_sweep *sweep, uint8_t *out, size_t *written) {
+    ts_block_format format = slice->format;
+    const ts_kernels *kernels = format.block.kernels;
+    size_t bad = sweep->bad_count, at = 0, n = 0, next = ts_block_elems(&format, slice->n);
+    ts_beside work = {.kind = TS_BESIDE_NONE};
+    double sums[2];
+    format.block.sums = format.stage->sums ? sums : NULL;
+    for (;;) {
+        size_t first = slice->first + at + n;
+        float scales[TS_BLOCK_SCALES] = {0};
+        uint32_t bits = kernels->sweep_beside(sweep, first, first + next, format.stage->sums, sums, &work);
+        if (n > 0) *written += ts_block_bytes(&format, n);
+        at += n;
+        if (sweep->bad_count > bad && sweep->policy != TS_NONFINITE_ZERO) return at + next;
+        if (next == 0) return at;
+        n = next;
+        next = at + n < slice->n ? ts_block_elems(&format, slice->n - at - n) : 0;
+        work = (ts_beside){.kind = (ts_beside_kind)format.stage->beside, .x = sweep->residual + first, .n = n};
+        work.out = out + *written;
+        work.out += ts_block_write_scales(&format, work.x, n, ts_bits_float(bits), work.out, scales);
+        work.scale = scales[0];
+    }
+}
+
 terse_status ts_dense_write(const ts_packet_slice *slice, ts_sweep *sweep, size_t elems, float tensor_max,
                             ts_encode_report *report, uint8_t *out, size_t *len) {
     const ts_quantise_stage *stage = slice->format.stage;
@@ -91,6 +116,8 @@ terse_status ts_dense_write(const ts_packet_slice *slice, ts_sweep *sweep, size_
     if (stage->take_in) {
         stage->take_in(&slice->format.block, sweep, slice->first, end, out, &report->beyond);
         written = ts_blocks_bytes(&slice->format, slice->n);
+    } else if (stage->beside && sweep->gradient && !slice->format.whole_tensor) {
+        taken = write_beside(slice, sweep, out, &written);
     } else {
         taken = write_blocks(slice, sweep, tensor_max, out, &written);
     }

@@ -10,6 +10,14 @@ uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *s, size_t first
     return bits;
 }
 
+uint32_t ts_sweep_then_beside(const ts_kernels *kernels, ts_sweep *s, size_t first, size_t end, unsigned wanted,
+                              double sums[2], const ts_beside *work) {
+    uint32_t bits = wanted ? kernels->sweep_sums(s, first, end, wanted, sums) : kernels->sweep(s, first, end);
+    if (work->kind == TS_BESIDE_INT8) kernels->int8_encode(work->scale, work->x, work->n, work->out);
+    if (work->kind == TS_BESIDE_SIGN) kernels->sign_bits(work->scale, work->x, work->n, work->out);
+    return bits;
+}
+
 void ts_sweep_then_natural(const ts_kernels *kernels, ts_sweep *s, size_t first, size_t end, const ts_stochastic *how,
                            size_t block, uint8_t *out) {
     ts_stochastic from = *how;

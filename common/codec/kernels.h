@@ -59,6 +59,16 @@ typedef struct {
     float inverse, step, most;
 } ts_stochastic;
 
+/* A block in the cache that is encoded beside the sweep of the next one. The first is none. */
+typedef enum { TS_BESIDE_NONE, TS_BESIDE_INT8, TS_BESIDE_SIGN } ts_beside_kind;
+typedef struct {
+    ts_beside_kind kind; /* int8_encode() or sign_bits() */
+    float scale;
+    float *x;            /* [borrow] n, not of the elements that are swept */
+    size_t n;
+    uint8_t *out;
+} ts_beside;
+
 /* Room that a select kernel wants to have left before it takes another group. */
 #define TS_SELECT_GROUP 64
 /* And room that a vector may be written to behind what is kept. */
@@ -94,6 +104,9 @@ typedef struct ts_kernels {
      * wanted: TS_SUM_SQUARES | TS_SUM_ABS; sums[0] is of the squares, sums[1] of |x|, and 0 where it was not wanted.
      */
     uint32_t (*sweep_sums)(ts_sweep *sweep, size_t first, size_t end, unsigned wanted, double sums[2]);
+    /* sweep(), or sweep_sums() when something is wanted, and the work beside it. */
+    uint32_t (*sweep_beside)(ts_sweep *sweep, size_t first, size_t end, unsigned wanted, double sums[2],
+                             const ts_beside *work);
     /*
      * The sweep and the writing of floats in one pass over memory: out gets end - first of them, the residual what they
      * do not say. beyond: [in, out] counts finite values above ts_float_most(). Not finite ones are 0 in `out`.
@@ -175,6 +188,8 @@ void ts_sweep_floats_scalar(ts_sweep *sweep, size_t first, size_t end, ts_float_
 /* The same one after the other: for levels where one pass of its own would gain nothing, and for the rest of others. */
 void ts_sweep_then_natural(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end,
                            const ts_stochastic *how, size_t block, uint8_t *out);
+uint32_t ts_sweep_then_beside(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, unsigned wanted,
+                              double sums[2], const ts_beside *work);
 /* sweep_sums() where one pass of its own would gain nothing: that level's sweep, and its sums behind it. */
 uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, unsigned wanted,
                             double sums[2]);

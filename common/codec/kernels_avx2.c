@@ -4,33 +4,7 @@
 
 #include "common/codec/kernels.h"
 #include "common/codec/quantise_kernels.h"
-#include "common/codec/sweep_avx2.h"
-
-INLINE uint32_t max_lane(__m256i top) {
-    uint32_t lane[8], most = 0;
-    _mm256_storeu_si256((__m256i *)(void *)lane, top);
-    for (int i = 0; i < 8; i++) most = lane[i] > most ? lane[i] : most;
-    return most;
-}
-
-/* One group; max |residual| goes into *top, or as bits into *most. */
-INLINE void sweep_group(ts_sweep *s, const ts_sweep *view, size_t i, __m256i *top, uint32_t *most, sweep_kind kind) {
-    swept x[4];
-    __m256i a[4];
-    ask_ahead(view, i, kind);
-    for (size_t j = 0; j < 4; j++) {
-        x[j] = evaluate(view, i + 8 * j, kind);
-        a[j] = abs_bits(x[j].r);
-    }
-    __m256i group = max4(a);
-    if (__builtin_expect(any(_mm256_cmpgt_epi32(group, _mm256_set1_epi32((int)TS_INF_BITS - 1))), 0)) {
-        uint32_t bits = ts_sweep_scalar(s, i, i + GROUP);
-        *most = bits > *most ? bits : *most;
-        return;
-    }
-    *top = _mm256_max_epi32(*top, group);
-    for (size_t j = 0; j < 4; j++) keep(view, i + 8 * j, x[j], a[j], kind);
-}
+#include "common/codec/sums_avx2.h"
 
 INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind) {
     const ts_sweep view = *s; /* vector stores may alias anything but this */
@@ -41,11 +15,7 @@ INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kin
         sweep_group(s, &view, i, &top, &most, kind);
         sweep_group(s, &view, half + i, &top, &most, kind);
     }
-    uint32_t bits = ts_sweep_scalar(s, first + 2 * half, end);
-    most = bits > most ? bits : most;
-    bits = max_lane(top);
-    if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0; /* flushed, all of them */
-    return bits > most ? bits : most;
+    return finish_sweep(s, first + 2 * half, end, kind, top, most);
 }
 
 static uint32_t sweep(ts_sweep *s, size_t first, size_t end) {
@@ -120,49 +90,7 @@ static void descend(float *params, const float *gradient, float rate, size_t n) 
     ts_kernels_scalar.descend(params + i, gradient + i, rate, n - i);
 }
 
-/* Lanes as kernels.h defines them: register j holds lanes 4j ... 4j + 3, so whole groups keep i % TS_SUM_LANES. */
-typedef struct { __m256d square[4], size[4]; } sum_registers;
-
-INLINE sum_registers no_sums(void) {
-    const __m256d zero = _mm256_setzero_pd();
-    return (sum_registers){{zero, zero, zero, zero}, {zero, zero, zero, zero}};
-}
-
-/* x: magnitudes. */
-INLINE void sum_four(sum_registers *to, size_t j, __m128 x, unsigned wanted) {
-    __m256d v = _mm256_cvtps_pd(x);
-    if (wanted & TS_SUM_SQUARES) to->square[j] = _mm256_add_pd(to->square[j], _mm256_mul_pd(v, v));
-    if (wanted & TS_SUM_ABS) to->size[j] = _mm256_add_pd(to->size[j], v);
-}
-
-INLINE void sum_eight(sum_registers *to, size_t j, __m256 x, unsigned wanted) {
-    sum_four(to, 2 * j % 4, _mm256_castps256_ps128(x), wanted);
-    sum_four(to, 2 * j % 4 + 1, _mm256_extractf128_ps(x, 1), wanted);
-}
-
-/* Takes in the tail, less than TS_SUM_LANES elements from lane 0 on, and adds the lanes. */
-static void finish_sums(const sum_registers *from, const float *tail, size_t n, double sums[2]) {
-    double lanes[2][TS_SUM_LANES];
-    for (size_t j = 0; j < 4; j++) {
-        _mm256_storeu_pd(lanes[0] + 4 * j, from->square[j]);
-        _mm256_storeu_pd(lanes[1] + 4 * j, from->size[j]);
-    }
-    for (size_t j = 0; j < n; j++) {
-        double v = (double)tail[j];
-        lanes[0][j] += v * v;
-        lanes[1][j] += v < 0 ? -v : v;
-    }
-    for (size_t half = TS_SUM_LANES / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            lanes[0][l] += lanes[0][l + half];
-            lanes[1][l] += lanes[1][l + half];
-        }
-    }
-    sums[0] = lanes[0][0];
-    sums[1] = lanes[1][0];
-}
-
-INLINE void sum_lanes(const float *x, size_t n, unsigned wanted, double sums[2]) {
+void ts_sum_lanes_avx2(const float *x, size_t n, unsigned wanted, double sums[2]) {
     sum_registers lanes = no_sums();
     size_t i = 0;
     for (; i + TS_SUM_LANES <= n; i += TS_SUM_LANES) {
@@ -175,55 +103,30 @@ INLINE void sum_lanes(const float *x, size_t n, unsigned wanted, double sums[2])
 
 static double sum_squares(const float *x, size_t n) {
     double sums[2];
-    sum_lanes(x, n, TS_SUM_SQUARES, sums);
+    ts_sum_lanes_avx2(x, n, TS_SUM_SQUARES, sums);
     return sums[0];
 }
 
 static double sum_abs(const float *x, size_t n) {
     double sums[2];
-    sum_lanes(x, n, TS_SUM_ABS, sums);
+    ts_sum_lanes_avx2(x, n, TS_SUM_ABS, sums);
     return sums[1];
 }
 
 static void sums(const float *x, size_t n, double *squares, double *abs) {
     double both[2];
-    sum_lanes(x, n, TS_SUM_SQUARES | TS_SUM_ABS, both);
+    ts_sum_lanes_avx2(x, n, TS_SUM_SQUARES | TS_SUM_ABS, both);
     *squares = both[0];
     *abs = both[1];
 }
 
-/* From one place on, in the order of the lanes; what goes to the reference is read again. */
 INLINE uint32_t sums_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind, unsigned wanted, double sums_of[2]) {
     const ts_sweep view = *s;
-    const __m256i finite = _mm256_set1_epi32((int)TS_INF_BITS - 1);
-    const __m256i flushed = _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1);
     sum_registers lanes = no_sums();
     __m256i top = _mm256_setzero_si256();
     size_t i = first;
-    for (; i + GROUP <= end; i += GROUP) {
-        __m256i a[4];
-        swept x[4];
-        ask_ahead(&view, i, kind);
-        for (size_t j = 0; j < 4; j++) {
-            x[j] = evaluate(&view, i + 8 * j, kind);
-            a[j] = abs_bits(x[j].r);
-        }
-        __m256i group = max4(a);
-        if (__builtin_expect(any(_mm256_cmpgt_epi32(group, finite)), 0)) break;
-        top = _mm256_max_epi32(top, group);
-        for (size_t j = 0; j < 4; j++) {
-            keep(&view, i + 8 * j, x[j], a[j], kind);
-            if (kind != SCAN) a[j] = _mm256_and_si256(a[j], _mm256_cmpgt_epi32(a[j], flushed));
-            sum_eight(&lanes, j, _mm256_castsi256_ps(a[j]), wanted);
-        }
-    }
-    uint32_t most = ts_sweep_scalar(s, i, end), bits = max_lane(top);
-    if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0;
-    if (end - i < TS_SUM_LANES) finish_sums(&lanes, s->residual + i, end - i, sums_of);
-    else sum_lanes(s->residual + first, end - first, wanted, sums_of);
-    if (!(wanted & TS_SUM_SQUARES)) sums_of[0] = 0;
-    if (!(wanted & TS_SUM_ABS)) sums_of[1] = 0;
-    return bits > most ? bits : most;
+    while (i + GROUP <= end && sums_group(&view, i, kind, wanted, &lanes, &top)) i += GROUP;
+    return finish_sweep_sums(s, first, i, end, kind, wanted, &lanes, top, sums_of);
 }
 
 uint32_t ts_sweep_sums_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2]) {
@@ -301,6 +204,7 @@ const ts_kernels ts_kernels_avx2 = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = ts_sweep_sums_avx2,
+    .sweep_beside = ts_sweep_beside_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
     .sweep_natural = ts_sweep_natural_avx2,
     .select = ts_select_avx2,

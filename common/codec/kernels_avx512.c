@@ -6,6 +6,7 @@
 #include "common/codec/quantise_kernels.h"
 
 #define GROUP 64
+#define AHEAD 128 /* floats; as in sweep_avx2.h */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef enum { SCAN, PLAIN, GENERAL } sweep_kind;
@@ -40,6 +41,16 @@ INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
     return out;
 }
 
+INLINE void ask(const float *x) {
+    for (size_t j = 0; j < GROUP; j += 16) _mm_prefetch((const char *)(x + AHEAD + j), _MM_HINT_T0);
+}
+
+INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) {
+    ask(s->residual + i);
+    if (kind != SCAN) ask(s->gradient + i);
+    if (kind == GENERAL && s->velocity) ask(s->velocity + i);
+}
+
 INLINE void keep(const ts_sweep *s, size_t i, swept x, sweep_kind kind) {
     if (kind == SCAN) return;
     _mm512_storeu_ps(s->residual + i, x.r);
@@ -50,29 +61,37 @@ INLINE __m512i max4(const __m512i *a) {
     return _mm512_max_epi32(_mm512_max_epi32(a[0], a[1]), _mm512_max_epi32(a[2], a[3]));
 }
 
+/* One group; max |residual| goes into *top, or as bits into *most. */
+INLINE void sweep_group(ts_sweep *s, const ts_sweep *view, size_t i, __m512i *top, uint32_t *most, sweep_kind kind) {
+    const __m512i finite = _mm512_set1_epi32((int)TS_INF_BITS - 1);
+    swept x[4];
+    __m512i a[4];
+    ask_ahead(view, i, kind);
+    for (size_t j = 0; j < 4; j++) {
+        x[j] = evaluate(view, i + 16 * j, kind);
+        a[j] = abs_bits(x[j].r);
+    }
+    __m512i group = max4(a);
+    if (__builtin_expect(_mm512_cmpgt_epi32_mask(group, finite), 0)) {
+        uint32_t bits = ts_sweep_scalar(s, i, i + GROUP);
+        *most = bits > *most ? bits : *most;
+        return;
+    }
+    *top = _mm512_max_epi32(*top, group);
+    for (size_t j = 0; j < 4; j++) keep(view, i + 16 * j, x[j], kind);
+}
+
+/* Two places at once, as with AVX2. */
 INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kind) {
     const ts_sweep view = *s; /* vector stores may alias anything but this */
-    const __m512i finite = _mm512_set1_epi32((int)TS_INF_BITS - 1);
     __m512i top = _mm512_setzero_si512();
     uint32_t most = 0;
-    size_t i = first;
-    for (; i + GROUP <= end; i += GROUP) {
-        swept x[4];
-        __m512i a[4];
-        for (size_t j = 0; j < 4; j++) {
-            x[j] = evaluate(&view, i + 16 * j, kind);
-            a[j] = abs_bits(x[j].r);
-        }
-        __m512i group = max4(a);
-        if (__builtin_expect(_mm512_cmpgt_epi32_mask(group, finite), 0)) {
-            uint32_t bits = ts_sweep_scalar(s, i, i + GROUP);
-            most = bits > most ? bits : most;
-            continue;
-        }
-        top = _mm512_max_epi32(top, group);
-        for (size_t j = 0; j < 4; j++) keep(&view, i + 16 * j, x[j], kind);
+    size_t half = (end - first) / 2 / GROUP * GROUP;
+    for (size_t i = first; i < first + half; i += GROUP) {
+        sweep_group(s, &view, i, &top, &most, kind);
+        sweep_group(s, &view, half + i, &top, &most, kind);
     }
-    uint32_t bits = ts_sweep_scalar(s, i, end);
+    uint32_t bits = ts_sweep_scalar(s, first + 2 * half, end);
     most = bits > most ? bits : most;
     bits = (uint32_t)_mm512_reduce_max_epi32(top);
     return bits > most ? bits : most;
@@ -84,6 +103,7 @@ INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candida
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     swept x[4];
     __m512i a[4];
+    ask_ahead(view, i, kind);
     for (size_t j = 0; j < 4; j++) {
         x[j] = evaluate(view, i + 16 * j, kind);
         a[j] = abs_bits(x[j].r);
@@ -149,14 +169,21 @@ static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates 
     return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
 }
 
-static void add(float *sum, const float *x, size_t n) {
-    size_t i = 0;
-    for (; i + GROUP <= n; i += GROUP) {
-        for (size_t j = i; j < i + GROUP; j += 16) {
-            _mm512_storeu_ps(sum + j, _mm512_add_ps(_mm512_loadu_ps(sum + j), _mm512_loadu_ps(x + j)));
-        }
+INLINE void add_group(float *sum, const float *x) {
+    ask(sum);
+    ask(x);
+    for (size_t j = 0; j < GROUP; j += 16) {
+        _mm512_storeu_ps(sum + j, _mm512_add_ps(_mm512_loadu_ps(sum + j), _mm512_loadu_ps(x + j)));
     }
-    ts_kernels_scalar.add(sum + i, x + i, n - i);
+}
+
+static void add(float *sum, const float *x, size_t n) {
+    size_t half = n / 2 / GROUP * GROUP;
+    for (size_t i = 0; i < half; i += GROUP) {
+        add_group(sum + i, x + i);
+        add_group(sum + half + i, x + half + i);
+    }
+    ts_kernels_scalar.add(sum + 2 * half, x + 2 * half, n - 2 * half);
 }
 
 static void sub(float *out, const float *a, const float *b, size_t n) { ts_kernels_avx2.sub(out, a, b, n); }
@@ -189,6 +216,7 @@ const ts_kernels ts_kernels_avx512 = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = ts_sweep_sums_avx2,
+    .sweep_beside = ts_sweep_beside_avx2,
     .sweep_floats = ts_sweep_floats_avx2,
     .sweep_natural = ts_sweep_natural_avx2,
     .select = sweep_select,

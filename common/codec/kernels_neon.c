@@ -219,6 +219,11 @@ static uint32_t max_abs(const float *x, size_t n) {
     return tail > most ? tail : most;
 }
 
+static uint32_t sweep_beside(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2],
+                             const ts_beside *work) {
+    return ts_sweep_then_beside(&ts_kernels_neon, s, first, end, wanted, sums_of, work);
+}
+
 static void sweep_natural(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out) {
     ts_sweep_then_natural(&ts_kernels_neon, s, first, end, how, block, out);
 }
@@ -272,6 +277,7 @@ const ts_kernels ts_kernels_neon = {
     .min_max = min_max,
     .sweep = sweep,
     .sweep_sums = sweep_sums,
+    .sweep_beside = sweep_beside,
     .sweep_floats = ts_sweep_floats_scalar,
     .sweep_natural = sweep_natural,
     .select = sweep_select,

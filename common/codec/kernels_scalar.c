@@ -192,6 +192,11 @@ static void min_max(const float *x, size_t n, float *low, float *high) {
     *high = most;
 }
 
+static uint32_t sweep_beside(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums_of[2],
+                             const ts_beside *work) {
+    return ts_sweep_then_beside(&ts_kernels_scalar, s, first, end, wanted, sums_of, work);
+}
+
 static void sweep_natural(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out) {
     ts_sweep_then_natural(&ts_kernels_scalar, s, first, end, how, block, out);
 }
@@ -249,6 +254,7 @@ const ts_kernels ts_kernels_scalar = {
     .min_max = min_max,
     .sweep = ts_sweep_scalar,
     .sweep_sums = sweep_sums,
+    .sweep_beside = sweep_beside,
     .sweep_floats = ts_sweep_floats_scalar,
     .sweep_natural = sweep_natural,
     .select = select_reference,

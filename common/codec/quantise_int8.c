@@ -48,6 +48,7 @@ const ts_quantise_stage ts_quantise_int8 = {
              .source = "Dettmers 2016; Jacob et al. 2018",
              .allows_tensor = true},
     .scales = 1,
+    .beside = TS_BESIDE_INT8,
     .bytes = int8_bytes,
     .scale = int8_scale,
     .encode = int8_encode,

@@ -45,6 +45,8 @@ TS_QUANTISE_KERNELS(scalar)
 #if defined(__x86_64__)
 TS_QUANTISE_KERNELS(avx2)
 uint32_t ts_sweep_sums_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2]);
+uint32_t ts_sweep_beside_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2],
+                              const ts_beside *work);
 void ts_sweep_natural_avx2(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out);
 void ts_sweep_floats_avx2(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
 size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c);

@@ -40,6 +40,7 @@ const ts_quantise_stage ts_quantise_sign = {
              .formula = "q = sign(g) · mean|g|",
              .source = "Bernstein et al. 2018; Karimireddy et al. 2019"},
     .scales = 1,
+    .beside = TS_BESIDE_SIGN,
     .sums = TS_SUM_ABS,
     .bytes = sign_bytes,
     .scale = sign_scale,

@@ -113,6 +113,7 @@ typedef struct ts_quantise_stage {
     ts_stage_info info;
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
     unsigned sums;     /* TS_SUM_SQUARES | TS_SUM_ABS: what scale() wants of block->sums, brought along by the sweep */
+    int beside;        /* ts_beside_kind that is the same as encode(), with one scale; 0: there is none */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
     float most;        /* the largest magnitude it can say; what is beyond stays in the residual. 0: all of them */

@@ -119,6 +119,30 @@ static void blank_sweeps(cross *c, unsigned kind, size_t n, unsigned how, size_t
     }
 }
 
+/* A block of another size beside the sweep. Sums are of what is finite. */
+static void beside(cross *c, unsigned kind, size_t n, unsigned how, ts_beside_kind what) {
+    static float x[2][768];
+    static uint8_t out[2][768];
+    static const size_t besides[] = {0, 97, 700};
+    for (size_t i = 0; i < 2 * sizeof besides / sizeof besides[0]; i++) {
+        unsigned wanted = i % 2 && kind < CROSS_FINITE ? TS_SUM_ABS : 0;
+        double sums[2][2] = {{0, 0}, {0, 0}};
+        ts_beside work = {.kind = what, .scale = what == TS_BESIDE_SIGN ? 0.3f : 0.01f, .n = besides[i / 2]};
+        prepare(c, kind, n);
+        cross_input(c, 2, x[0], 768);
+        memcpy(x[1], x[0], sizeof x[0]);
+        ts_sweep want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
+        work.x = x[0], work.out = out[0];
+        uint32_t first = c->reference->sweep_beside(&want, 0, n, wanted, sums[0], &work);
+        work.x = x[1], work.out = out[1];
+        uint32_t second = c->kernels->sweep_beside(&got, 0, n, wanted, sums[1], &work);
+        bool same = first == second && same_counts(&want, &got) && equal(&c->x, n) && equal(&c->y, n) &&
+                    cross_same(x[0], x[1], sizeof x[0]) && cross_same(out[0], out[1], sizeof out[0]) &&
+                    same_double(sums[0][0], sums[1][0]) && same_double(sums[0][1], sums[1][1]);
+        cross_expect(c, same, "sweep_beside", n, kind * 10000 + how * 100 + i * 10 + what);
+    }
+}
+
 static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
     prepare(c, kind, n);
     ts_sweep want = sweep_of(c, how, c->x.want, c->y.want), got = sweep_of(c, how, c->x.got, c->y.got);
@@ -149,6 +173,10 @@ static void sweeps(cross *c, unsigned kind, size_t n, unsigned how) {
         cross_expect(c, same, "sweep_natural", n, kind * 1000 + how * 10 + b);
     }
     if ((how & ~17u) == 0) blank_sweeps(c, kind, n, how, first);
+    bool some = how <= 2 || how == 16 || how == 32; /* each way through it */
+    for (unsigned work = TS_BESIDE_NONE; some && work <= TS_BESIDE_SIGN; work++) {
+        beside(c, kind, n, how, (ts_beside_kind)work);
+    }
     if (kind >= CROSS_FINITE) return; /* sums are asked for what is finite */
     for (unsigned wanted = TS_SUM_SQUARES; wanted <= (TS_SUM_SQUARES | TS_SUM_ABS); wanted++) {
         prepare(c, kind, n);
