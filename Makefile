@@ -15,7 +15,7 @@ PACKAGES := gcc make pkg-config libopenmpi-dev openmpi-bin openssh-client libuv1
   libprotobuf-c-dev check libcyaml-dev libyaml-dev libjansson-dev libzstd-dev zlib1g-dev libopenblas-dev \
   liblapacke-dev libxxhash-dev libsodium-dev dataset-fashion-mnist python3 git
 
-PKGS := ompi-c libuv libprotobuf-c libcyaml yaml-0.1 jansson libzstd zlib libxxhash libsodium openblas
+PKGS := ompi-c pmix libuv libprotobuf-c libcyaml yaml-0.1 jansson libzstd zlib libxxhash libsodium openblas
 have_pkg := $(shell command -v pkg-config)
 ifneq ($(have_pkg),)
 DEP_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)

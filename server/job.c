@@ -13,6 +13,8 @@
 #include "server/stats.h"
 #include "server/upstream_round.h"
 
+#define LOST_GRACE_US 2000000u
+
 terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     const ts_transport_job *known = &server->transport->jobs[id];
     ts_job *job = ts_mem_calloc(1, sizeof *job);
@@ -211,19 +213,28 @@ void ts_job_membership_changed(ts_job *job) {
     if (job->server->index == 0) ts_reduce_check(job);
 }
 
-/* A worker that said nothing for the deadline: gone when it was done, else the end of the job. */
+/* Its process has ended, so long ago that what it said before has been read. */
+static bool is_lost(const ts_job *job, const ts_link *link) {
+    uint64_t deadline_us = ts_server_deadline_us(job->server), grace_us = deadline_us < LOST_GRACE_US ? deadline_us : LOST_GRACE_US;
+    return link->lost_us > 0 && ts_server_now(job->server) - link->lost_us > grace_us;
+}
+
+/* A worker that has ended, or said nothing for the deadline: gone when it was done, else the end of the job. */
 static void check_silence(ts_job *job, uint32_t worker) {
     ts_server *server = job->server;
     const ts_member *member = &job->members.members[worker];
     const ts_link *link = &server->links[member->peer];
     uint64_t silent_us = ts_server_now(server) - link->last_heard_us, version;
-    if (member->state == TS_MEMBER_GONE || silent_us <= ts_server_deadline_us(server)) return;
+    bool lost = is_lost(job, link);
+    if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= ts_server_deadline_us(server))) return;
     const char *name = ts_job_worker_name(job, worker);
     double seconds = (double)silent_us / 1e6;
     if (member->done) {
         ts_log(TS_LOG_WARN, "job", "a worker that is done fell silent and counts as gone", "worker=\"%s\"", name);
         ts_membership_gone(&job->members, worker);
         ts_job_membership_changed(job);
+    } else if (lost) {
+        ts_job_fail(job, TERSE_EPEER, "%s has ended without a goodbye: its process is gone", name);
     } else if (member->state == TS_MEMBER_EXPECTED) {
         ts_job_fail(job, TERSE_ETIMEDOUT, "%s has not attached: nothing was heard of it for %.1f s%s", name,
                        seconds, link->other_version ? "; frames of another wire version came from it"

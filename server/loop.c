@@ -2,15 +2,20 @@
 #include "server/loop.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/run_dir.h"
+#include "common/net/mpi_transport.h"
 #include "common/net/pump.h"
+#include "server/server_status.h"
 
 #define TICK_MS 50u
+#define REPORT_EVERY_US 1000000u
 #define POOL_THREADS 4u /* libuv's own default; more works than that would only queue */
 
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
@@ -26,6 +31,13 @@ typedef struct {
     uv_signal_t signals[SIGNALS];
     size_t open_signals;  /* those that exist, from the first: libuv closes no others */
     bool closing;
+    const ts_config *config;
+    ts_transport *transport;
+    bool daemon;          /* jobs join and leave */
+    uint64_t reported_us;
+    bool report_failed;   /* said once */
+    bool drains;          /* the jobs have been told */
+    uint64_t drained_us;  /* SIGTERM came: jobs are ended then; 0: it has not */
 } server_loop;
 
 /* ---- the executor: libuv's pool --------------------------------------------------------------------------------------- */
@@ -77,10 +89,52 @@ static void after_poll(void *context, bool moved) {
     close_when_over(loop);
 }
 
+/* What a daemon does beside serving: it stays, until it is told to stop or its last job has left. */
+static void tend_daemon(server_loop *loop) {
+    uint64_t now_us = loop->transport->ops->now_us(loop->transport);
+    if (loop->config->daemon.when_empty == TS_WHEN_EMPTY_EXIT && loop->transport->job_count > 0)
+        ts_server_set_stays(loop->server, false);
+    if (ts_mpi_transport_told_to_end(loop->transport)) ts_server_stop(loop->server, "server 0 has ended in order");
+    if (loop->drained_us == 0 || loop->drains) return;
+    if (now_us < loop->drained_us && ts_server_jobs_running(loop->server) > 0) return;
+    loop->drains = true;
+    ts_server_drain(loop->server, "SIGTERM"); /* with a last checkpoint, where there are any */
+}
+
+static void drain(server_loop *loop) {
+    uint64_t now_us = loop->transport->ops->now_us(loop->transport);
+    if (loop->drained_us > 0) {
+        ts_server_stop(loop->server, "SIGTERM twice");
+        return;
+    }
+    loop->drained_us = now_us + (uint64_t)(loop->config->daemon.drain_s * 1e6) + 1;
+    ts_mpi_transport_shut(loop->transport, "it is about to end");
+    ts_log(TS_LOG_INFO, "loop", "nobody is let in any more", "signal=SIGTERM jobs=%u end_s=%g",
+           ts_server_jobs_running(loop->server), loop->config->daemon.drain_s);
+}
+
+static void report(server_loop *loop) {
+    char *text = NULL;
+    size_t bytes = 0;
+    uint64_t now_us = loop->transport->ops->now_us(loop->transport);
+    if (loop->transport->peers[loop->transport->self].index != 0 || now_us - loop->reported_us < REPORT_EVERY_US) return;
+    loop->reported_us = now_us;
+    terse_status status = ts_server_status(loop->server, loop->drained_us > 0, &text, &bytes);
+    if (status == TERSE_OK)
+        status = ts_run_dir_write(ts_mpi_transport_run_dir(loop->transport), TS_RUN_DIR_STATUS, text, bytes);
+    free(text);
+    if (status == TERSE_OK || loop->report_failed) return;
+    loop->report_failed = true;
+    ts_log(TS_LOG_WARN, "loop", "the status cannot be written", "status=%s dir=\"%s\"", terse_status_name(status),
+           ts_mpi_transport_run_dir(loop->transport));
+}
+
 static void on_tick(uv_timer_t *timer) {
     server_loop *loop = timer->data;
+    if (loop->daemon) tend_daemon(loop);
     ts_server_tick(loop->server);
     if (loop->guest) loop->guest->tick(loop->guest->context);
+    if (loop->daemon) report(loop);
     ts_pump_wake(loop->pump);
     close_when_over(loop);
 }
@@ -88,6 +142,7 @@ static void on_tick(uv_timer_t *timer) {
 static void on_signal(uv_signal_t *handle, int number) {
     server_loop *loop = handle->data;
     if (number == SIGUSR2) ts_server_dump(loop->server, stderr);
+    else if (number == SIGTERM && loop->daemon) drain(loop);
     else if (number == SIGTERM) ts_server_drain(loop->server, "SIGTERM");
     else if (number != SIGUSR1) ts_server_stop(loop->server, "SIGINT");
     else if (!ts_server_checkpoint(loop->server))
@@ -146,6 +201,10 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     if (guest) status = guest->begin(guest->context, loop->server, &loop->executor, &end->message);
     if (status != TERSE_OK) goto out;
     loop->guest = guest;
+    loop->config = config;
+    loop->transport = transport;
+    loop->daemon = ts_mpi_transport_attached(transport);
+    if (loop->daemon) ts_server_set_stays(loop->server, true);
     status = start_handles(loop, transport);
     if (status != TERSE_OK) {
         ts_server_stop(loop->server, "its event loop cannot start");

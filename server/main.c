@@ -2,9 +2,11 @@
 /* terse-server: command line, config, MPI, loop, exit code. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/run_dir.h"
 #include "common/config/config.h"
 #include "common/net/mpi_transport.h"
 #include "server/loop.h"
@@ -22,6 +24,10 @@ static const char usage[] =
     "  --set KEY=VALUE   overrides a key, as --set consistency.deadline_s=10\n"
     "  --log LEVEL       error, warn, info or debug\n"
     "  --help, --version\n"
+    "\n"
+    "Without workers in its mpirun, and with daemon.dir or mpirun --ompi-server, it is a daemon\n"
+    "which jobs join and leave (terse start does all that): SIGTERM then lets nobody in any more,\n"
+    "and ends what has not ended after daemon.drain_s, or at the second SIGTERM.\n"
     "\n"
     "SIGTERM ends the job in order, with checkpoint.dir after a last checkpoint; a second one, and SIGINT, at\n"
     "once. SIGUSR1 writes a checkpoint, SIGUSR2 the whole state to standard error. The same command goes on\n"
@@ -54,7 +60,8 @@ static int exit_code(terse_status failure) {
 }
 
 /* Returns the exit code; does not return when the job failed with MPI running. */
-static int serve(const ts_config *config) {
+static int serve(const ts_config *config, const char *path) {
+    char run_dir[TS_RUN_DIR_PATH_CHARS];
     ts_mpi_options options = {
         .role = TS_ROLE_SERVER,
         .group = config->servers.group,
@@ -62,7 +69,11 @@ static int serve(const ts_config *config) {
         .window_bytes = (size_t)config->limits.window_bytes,
         .traffic_bytes = config->limits.traffic_bytes,
         .frame_limit_bytes = (size_t)config->limits.frame_bytes,
+        .jobs_most = config->limits.jobs,
     };
+    /* Without a name server nobody could join. */
+    bool may_be_joined = config->daemon.dir || getenv("OMPI_MCA_pmix_server_uri");
+    if (may_be_joined && ts_config_run_dir(config, path, run_dir, sizeof run_dir) == TERSE_OK) options.run_dir = run_dir;
     ts_transport *transport = NULL;
     ts_error error = {""};
     terse_status status = ts_mpi_transport_create(&options, &transport, &error);
@@ -81,9 +92,11 @@ static int serve(const ts_config *config) {
     if (self->index == 0 && !ts_mpi_recovery_on())
         ts_log(TS_LOG_WARN, "main", "recovery is off: one dead rank kills all", "use=\"mpirun --tune %s\"",
                "configs/openmpi.conf");
-    if (transport->workers == 0) {
-        ts_log(TS_LOG_ERROR, "main", "there is no worker in this job", "launch=\"%s\"",
-               "mpirun --tune configs/openmpi.conf -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG");
+    bool daemon = ts_mpi_transport_attached(transport);
+    if (transport->workers == 0 && !daemon) {
+        ts_log(TS_LOG_ERROR, "main", "there is no worker in this job", "launch=\"%s\" or=\"%s\"",
+               "mpirun --tune configs/openmpi.conf -n 2 terse-server CONFIG : -n 4 terse-worker CONFIG",
+               "terse start CONFIG, and workers join later");
         ts_mpi_transport_finish(transport, FLUSH_US, true, TS_EXIT_PEER);
         return TS_EXIT_PEER;
     }
@@ -93,7 +106,8 @@ static int serve(const ts_config *config) {
         ts_log(TS_LOG_ERROR, "main", "cannot serve", "status=%s", terse_status_name(status));
         end.failure = status;
     }
-    bool clean = end.state == TS_SERVER_FINISHED;
+    /* A daemon's jobs end alone; being told to stop is its ordinary end. */
+    bool clean = end.state == TS_SERVER_FINISHED || (daemon && end.failure == TERSE_ESHUTDOWN);
     int code = clean ? TS_EXIT_OK : exit_code(end.failure);
     ts_mpi_transport_finish(transport, FLUSH_US, clean, code);
     return code;
@@ -129,7 +143,7 @@ int main(int argc, char **argv) {
         return decline(error.text, status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG);
     }
     set_log_level(config);
-    int code = serve(config);
+    int code = serve(config, line.config);
     ts_config_free(config);
     return code;
 }

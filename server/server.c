@@ -67,6 +67,14 @@ static terse_status take_secret(ts_server *server) {
     return status;
 }
 
+/* Without a server no job can go on. A worker may have said goodbye, and that may still be under way: see job.c. */
+static void on_lost(void *context, uint32_t peer) {
+    ts_server *server = context;
+    if (server->links[peer].lost_us == 0) server->links[peer].lost_us = ts_server_now(server);
+    if (server->transport->peers[peer].role == TS_ROLE_SERVER)
+        ts_server_fail(server, TERSE_EPEER, "%s has ended: its part of the parameters is gone", ts_server_peer_name(server, peer));
+}
+
 terse_status ts_server_create(const ts_config *config, ts_transport *transport, ts_executor *executor,
                               ts_server **out) {
     ts_server *server = ts_mem_calloc(1, sizeof *server);
@@ -82,7 +90,8 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
         ts_server_destroy(server);
         return status;
     }
-    transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame, .on_jobs = on_jobs};
+    transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame, .on_jobs = on_jobs,
+                                                 .on_lost = on_lost};
     *out = server;
     return TERSE_OK;
 }
@@ -188,6 +197,7 @@ bool ts_server_checkpoint(ts_server *server) {
 }
 
 const char *ts_server_last_checkpoint(const ts_server *server) { return server->last_checkpoint; }
+uint32_t ts_server_jobs_running(const ts_server *server) { return server->running_jobs; }
 
 ts_server_state ts_server_get_state(const ts_server *server) { return server->state; }
 terse_status ts_server_failure(const ts_server *server) { return server->failure; }

@@ -63,6 +63,9 @@ void ts_server_flush(ts_server *server);
 /* Deadlines and heartbeats, by transport->now_us. Call every 10 … 200 ms. */
 void ts_server_tick(ts_server *server);
 
+/* Jobs whose workers have not all left. */
+uint32_t ts_server_jobs_running(const ts_server *server);
+
 ts_server_state ts_server_get_state(const ts_server *server);
 /* Ends all jobs in order: everybody is told. reason: [borrow], as "SIGTERM". */
 void ts_server_stop(ts_server *server, const char *reason);

@@ -18,6 +18,7 @@ typedef struct {
     bool steady;                        /* its pushes are past the warm-up */
     uint64_t steady_in_base, steady_out_base;
     uint64_t last_heard_us, last_sent_us;
+    uint64_t lost_us;                   /* since when its process is known to have ended; 0: it is not */
     uint64_t corrupt, other_version, rejected;
     uint64_t denied;                    /* proofs of the secret that were wrong or missing */
     bool proven;                        /* it knows the secret */

@@ -17,7 +17,8 @@ static const ts_subcommands terse = {
     .about = "",
     .notes = "terse --version prints the version.\n"
              "Jobs are run by terse-server and terse-worker under mpirun.\n"
-             "Exit codes: 0 fine, 1 failed, 2 the config or the command line is wrong.\n",
+             "Exit codes: 0 fine; 1 failed; 2 the config or the command line is wrong; of start, status and\n"
+             "stop also 3: no daemon is there, and 4: the time was up.\n",
     .commands = commands,
     .count = sizeof commands / sizeof commands[0],
 };

@@ -83,3 +83,14 @@ terse_status ts_config_load(const char *path, const char *const *overrides, unsi
     freelocale(c_locale);
     return status;
 }
+
+terse_status ts_config_run_dir(const ts_config *config, const char *path, char *dir, size_t capacity) {
+    int len;
+    if (config->daemon.dir) {
+        len = snprintf(dir, capacity, "%s", config->daemon.dir);
+    } else {
+        const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+        len = snprintf(dir, capacity, "run/%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    }
+    return len > 0 && (size_t)len < capacity ? TERSE_OK : TERSE_ELIMIT;
+}

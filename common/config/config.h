@@ -27,6 +27,7 @@ typedef enum {
     TS_OPTIMIZER_LAMB
 } ts_optimizer_name; /* append */
 typedef enum { TS_STRAGGLERS_WAIT, TS_STRAGGLERS_PROCEED, TS_STRAGGLERS_BACKUP } ts_stragglers;
+typedef enum { TS_WHEN_EMPTY_WAIT, TS_WHEN_EMPTY_EXIT } ts_when_empty;
 typedef enum { TS_LATE_RETURN, TS_LATE_APPLY } ts_late;
 typedef enum { TS_AGGREGATE_MEAN, TS_AGGREGATE_SAMPLES, TS_AGGREGATE_SUM } ts_aggregate_mode;
 typedef enum { TS_ROBUST_NONE, TS_ROBUST_MEDIAN, TS_ROBUST_TRIMMED, TS_ROBUST_CLIP } ts_robust_name;
@@ -141,6 +142,11 @@ typedef struct {
         uint64_t job_bytes;         /* a server's memory for one job; 0: no limit */
     } limits;
     struct {
+        char *dir;                  /* or NULL: ts_config_run_dir says which then */
+        ts_when_empty when_empty;
+        double drain_s;
+    } daemon;
+    struct {
         char *dir;
         uint64_t every_steps;
         uint32_t keep;
@@ -166,6 +172,12 @@ typedef struct {
 terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
                             ts_error *error) TERSE_NODISCARD;
 void ts_config_free(ts_config *config);
+
+/*
+ * The run directory of a daemon with this config: daemon.dir, else run/NAME. path: the config file's. dir: [out]
+ * `capacity` bytes. Returns TERSE_OK, TERSE_ELIMIT.
+ */
+terse_status ts_config_run_dir(const ts_config *config, const char *path, char *dir, size_t capacity) TERSE_NODISCARD;
 
 /* Calls say(context, text) for everything accepted but worth telling ("http: not in this version, ignored"). */
 void ts_config_notes(const ts_config *config, void (*say)(void *context, const char *text), void *context);

@@ -33,6 +33,7 @@ static const cyaml_strval_t residual_names[] = {{"fp32", TS_RESIDUAL_FP32}, {"bf
 static const cyaml_strval_t nonfinite_names[] = {
     {"error", TS_NONFINITE_ERROR}, {"skip", TS_NONFINITE_SKIP}, {"zero", TS_NONFINITE_ZERO}};
 static const cyaml_strval_t resume_names[] = {{"auto", 0}, {"never", 1}}; /* or a path */
+static const cyaml_strval_t when_empty_names[] = {{"wait", TS_WHEN_EMPTY_WAIT}, {"exit", TS_WHEN_EMPTY_EXIT}};
 static const cyaml_strval_t level_names[] = {
     {"error", TS_LOG_ERROR}, {"warn", TS_LOG_WARN}, {"info", TS_LOG_INFO}, {"debug", TS_LOG_DEBUG}};
 
@@ -57,6 +58,7 @@ const ts_config_section ts_config_sections[] = {
              "neither encrypted nor signed."},
     {"upstream", "Hierarchy: a relay sums what its group's workers push, and pushes that to the servers above."},
     {"limits", "What a peer may make this process hold. A larger message is dropped and counted."},
+    {"daemon", "Servers that were started without workers (`terse start`), and the jobs that join them."},
     {"checkpoint", "What a job can be gone on from, bit for bit: parameters, optimizer, every worker's residual and place in "
                    "the data, all at one step (`proto/CHECKPOINT.md`). Also written at SIGUSR1, and at SIGTERM, which then "
                    "ends the job. `terse ckpt` looks at them."},
@@ -238,6 +240,14 @@ const ts_config_key ts_config_keys[] = {
     {"limits.job_bytes", TS_KEY_U64, AT(limits.job_bytes), "0", ANY_U64, .unit = "bytes",
      .doc = "Memory that a server takes for one job's arrays, packet log and work; a job that needs more is refused. 0: no "
             "limit."},
+
+    {"daemon.dir", TS_KEY_PATH, AT(daemon.dir), NULL,
+     .doc = "Run directory, by which workers find the servers; must be the user's own, with mode 0700. When not given: "
+            "`run/NAME` in the current directory, NAME being the config file's name without its ending."},
+    {"daemon.when_empty", TS_KEY_ENUM, AT(daemon.when_empty), "wait", NAMES(when_empty_names),
+     .doc = "When the last job has ended: `wait` for the next, or `exit`."},
+    {"daemon.drain_s", TS_KEY_F64, AT(daemon.drain_s), "10", .low_real = 0, .high_real = 86400, .unit = "seconds",
+     .doc = "After SIGTERM nobody is let in; jobs that have not ended by themselves within this time are ended."},
 
     {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL,
      .doc = "Folder of the checkpoints; without it there are none. With `consistency.mode` `bsp` and "

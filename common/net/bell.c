@@ -31,9 +31,10 @@ typedef struct {
 
 struct ts_bell {
     int fd;
-    uint32_t count, self;
+    uint32_t count, room;
     ts_bell_address own;
     ts_bell_address *peers;
+    uint32_t *as;               /* the number by which a peer knows this process */
     struct sockaddr_in *target; /* port 0: cannot be rung */
     bool *greeted;              /* its datagrams reach this process */
     uint32_t missing;           /* peers that have not greeted */
@@ -100,6 +101,7 @@ void ts_bell_destroy(ts_bell *bell) {
     if (!bell) return;
     if (bell->fd >= 0) close(bell->fd);
     ts_mem_free(bell->peers);
+    ts_mem_free(bell->as);
     ts_mem_free(bell->target);
     ts_mem_free(bell->greeted);
     ts_mem_free(bell);
@@ -119,7 +121,7 @@ static bool is_mine(const ts_bell_address *own, uint32_t address) {
     return false;
 }
 
-static uint32_t way_to(const ts_bell_address *own, const ts_bell_address *peer) {
+uint32_t ts_bell_way(const ts_bell_address *own, const ts_bell_address *peer) {
     if (ts_bell_same_host(own, peer)) return htonl(INADDR_LOOPBACK);
     uint32_t routed = 0; /* no common network: perhaps there is a router */
     for (uint16_t p = 0; p < peer->networks && p < TS_BELL_ADDRESSES; p++) {
@@ -141,28 +143,62 @@ static bool send_to(ts_bell *bell, uint32_t peer, const void *bytes, size_t len)
 }
 
 static void greet(ts_bell *bell, uint32_t peer, bool asks) {
-    greeting hello = {.magic = GREETING_MAGIC, .peer = bell->self, .cookie = bell->peers[peer].cookie, .asks = asks};
+    greeting hello = {.magic = GREETING_MAGIC, .peer = bell->as[peer], .cookie = bell->peers[peer].cookie, .asks = asks};
     send_to(bell, peer, &hello, sizeof hello);
 }
 
-terse_status ts_bell_meet(ts_bell *bell, const ts_bell_address *peers, uint32_t count, uint32_t self) {
-    bell->peers = ts_mem_calloc(count, sizeof *bell->peers);
-    bell->target = ts_mem_calloc(count, sizeof *bell->target);
-    bell->greeted = ts_mem_calloc(count, sizeof *bell->greeted);
-    TS_REQUIRE(bell->peers && bell->target && bell->greeted, TERSE_ENOMEM);
-    memcpy(bell->peers, peers, count * sizeof *peers);
-    bell->count = count;
-    bell->self = self;
-    bell->missing = count - 1;
-    bell->greeted[self] = true;
-    for (uint32_t p = 0; p < count; p++) {
-        uint32_t address = p == self ? 0 : way_to(&bell->own, &peers[p]);
-        if (!address) continue;
-        bell->target[p] = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = peers[p].port};
-        bell->target[p].sin_addr.s_addr = address;
-        greet(bell, p, true);
-    }
+/* Each array grows alone: what has grown already is merely larger than needed when a later one fails. */
+static terse_status make_room(ts_bell *bell, uint32_t count) {
+    if (count <= bell->room) return TERSE_OK;
+    uint32_t room = bell->room ? bell->room * 2 : 8;
+    if (room < count) room = count;
+    ts_bell_address *peers = ts_mem_realloc(bell->peers, room, sizeof *peers);
+    TS_REQUIRE(peers, TERSE_ENOMEM);
+    bell->peers = peers;
+    uint32_t *as = ts_mem_realloc(bell->as, room, sizeof *as);
+    TS_REQUIRE(as, TERSE_ENOMEM);
+    bell->as = as;
+    struct sockaddr_in *target = ts_mem_realloc(bell->target, room, sizeof *target);
+    TS_REQUIRE(target, TERSE_ENOMEM);
+    bell->target = target;
+    bool *greeted = ts_mem_realloc(bell->greeted, room, sizeof *greeted);
+    TS_REQUIRE(greeted, TERSE_ENOMEM);
+    bell->greeted = greeted;
+    bell->room = room;
     return TERSE_OK;
+}
+
+terse_status ts_bell_reserve(ts_bell *bell, uint32_t more) { return make_room(bell, bell->count + more); }
+
+terse_status ts_bell_add(ts_bell *bell, const ts_bell_address *peer, uint32_t as, bool self) {
+    TS_TRY(make_room(bell, bell->count + 1));
+    uint32_t number = bell->count++;
+    bell->peers[number] = *peer;
+    bell->as[number] = as;
+    bell->greeted[number] = self;
+    bell->target[number] = (struct sockaddr_in){.sin_family = AF_INET};
+    if (self) return TERSE_OK;
+    bell->missing++;
+    bell->asked = 0;
+    uint32_t address = ts_bell_way(&bell->own, peer);
+    if (!address) return TERSE_OK;
+    bell->target[number].sin_port = peer->port;
+    bell->target[number].sin_addr.s_addr = address;
+    greet(bell, number, true);
+    return TERSE_OK;
+}
+
+terse_status ts_bell_meet(ts_bell *bell, const ts_bell_address *peers, uint32_t count, uint32_t self) {
+    TS_TRY(make_room(bell, count));
+    for (uint32_t p = 0; p < count; p++) TS_TRY(ts_bell_add(bell, &peers[p], self, p == self));
+    return TERSE_OK;
+}
+
+void ts_bell_forget(ts_bell *bell, uint32_t peer) {
+    if (peer >= bell->count) return;
+    bell->target[peer].sin_port = 0;
+    if (!bell->greeted[peer]) bell->missing--;
+    bell->greeted[peer] = true;
 }
 
 bool ts_bell_ring(ts_bell *bell, uint32_t peer) {

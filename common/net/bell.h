@@ -52,6 +52,18 @@ bool ts_bell_same_host(const ts_bell_address *a, const ts_bell_address *b);
  */
 terse_status ts_bell_meet(ts_bell *bell, const ts_bell_address *peers, uint32_t count, uint32_t self) TERSE_NODISCARD;
 
+/*
+ * One more peer; its number is the next. as: the number by which it knows this process. Greets it. self: whether the
+ * new one is this process. Returns TERSE_ENOMEM.
+ */
+terse_status ts_bell_add(ts_bell *bell, const ts_bell_address *peer, uint32_t as, bool self) TERSE_NODISCARD;
+/* Room for `more` peers, so that adding them cannot fail. Returns TERSE_ENOMEM. */
+terse_status ts_bell_reserve(ts_bell *bell, uint32_t more) TERSE_NODISCARD;
+/* A peer is gone: it is not rung any more, nor waited for. */
+void ts_bell_forget(ts_bell *bell, uint32_t peer);
+/* The IPv4 address by which `own` best reaches `peer`, network order; 0: none is known. */
+uint32_t ts_bell_way(const ts_bell_address *own, const ts_bell_address *peer);
+
 /* Rings a peer, unless it has no bell. Returns whether a datagram left. */
 bool ts_bell_ring(ts_bell *bell, uint32_t peer);
 

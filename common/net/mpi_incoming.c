@@ -150,18 +150,19 @@ static void take_control(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *mes
     }
 }
 
-bool ts_mpi_probe(ts_mpi *mpi) {
+bool ts_mpi_probe(ts_mpi *mpi, uint32_t link) {
     int flag = 0, len = 0;
     MPI_Message message;
     MPI_Status status;
     if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) return false;
     ts_mpi_enter(mpi);
-    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->comm, &flag, &message, &status) != MPI_SUCCESS) flag = 0;
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->links[link].comm, &flag, &message, &status) != MPI_SUCCESS) flag = 0;
     ts_mpi_leave(mpi);
     if (!flag) return false;
-    uint32_t number = (uint32_t)status.MPI_SOURCE;
+    uint32_t number = mpi->links[link].first + (uint32_t)status.MPI_SOURCE;
     ts_mpi_peer *peer = &mpi->peers[number];
     peer->heard_us = mpi->sent_after_us;
+    peer->spoke = true;
     MPI_Get_count(&status, MPI_BYTE, &len);
     size_t bytes = len > 0 ? (size_t)len : 0;
     if (peer->dropped) {

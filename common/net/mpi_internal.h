@@ -5,6 +5,10 @@
  *   mpi_start      MPI_Init under a watchdog, and a watch over calls that do not return
  *   mpi_settings   what Open MPI was told
  *   mpi_rollcall   who is there, in which role, on which host
+ *   mpi_peers      the table of peers
+ *   mpi_daemon     a server's side of jobs that join later: knocks, accepts, lifelines
+ *   mpi_rescue     ends an accept whose other side has died
+ *   mpi_attach     a worker's side
  *   mpi_requests   requests under way, and those that are stuck for ever
  *   mpi_outgoing   queues, chunks, credits
  *   mpi_incoming   probing, receiving, handing on in order
@@ -37,10 +41,11 @@
 #include <stdatomic.h>
 
 #include "common/net/bell.h"
+#include "common/net/door.h"
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 5u
+#define TS_MPI_WIRE_VERSION 6u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
@@ -106,6 +111,13 @@ typedef struct {
     uint32_t sends;           /* requests under way */
     bool crediting;           /* a CREDIT is under way: its buffer is in use */
     bool dropped;
+    bool attached;            /* of another mpirun: has a lifeline */
+    bool spoke;               /* attached: its connection stands, so that writing to it makes none */
+    bool lost;                /* attached: its process has ended. What it sent is still read, nothing is written */
+    uint64_t leaving_us;      /* attached: it is dropped then; 0: it is not */
+    int lifeline;
+    int rank;                 /* in comm */
+    MPI_Comm comm;
     bool same_host;
     uint8_t credit[8];
     ts_mpi_incoming *first, **last; /* in the order of their messages */
@@ -115,6 +127,41 @@ typedef struct {
 } ts_mpi_peer;
 
 typedef struct ts_mpi_stall ts_mpi_stall;
+typedef struct ts_mpi_daemon ts_mpi_daemon;
+
+/* A communicator whose ranks (remote ones, of an intercommunicator) are the peers from `first` on. */
+typedef struct {
+    MPI_Comm comm;
+    uint32_t first;
+    uint32_t open; /* peers not dropped */
+} ts_mpi_link;
+
+#define TS_MPI_DECLINES_CHARS 240
+
+/* Who a rank is. Plain bytes between processes of one architecture. */
+typedef struct {
+    uint32_t magic, version, shared_memory;
+    uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
+    ts_group_member member;
+    ts_bell_address bell;
+    char declines[TS_MPI_DECLINES_CHARS]; /* why it cannot take part; "" when it does */
+    uint32_t door;               /* a server's port, network order; 0: lets nobody in later */
+    uint32_t reserved;
+} ts_mpi_entry;
+
+/* What the roll call has learnt. */
+typedef struct {
+    ts_mpi_entry *entries; /* [own] of all ranks of the world */
+    uint32_t size, rank;
+} ts_mpi_roll;
+
+/* How a peer is reached. */
+typedef struct {
+    MPI_Comm comm;
+    int rank;
+    int lifeline;    /* -1: it is of this mpirun */
+    uint64_t shares; /* in how many the server's traffic is cut */
+} ts_mpi_way;
 
 typedef struct {
     ts_transport base; /* first: the ops get it back by a cast */
@@ -126,6 +173,10 @@ typedef struct {
     ts_transport_job *jobs;
     ts_transport *above;    /* [own] at a relay: the view above; else NULL */
     ts_mpi_peer *peers;
+    uint32_t peer_room, job_room;
+    ts_mpi_link *links;
+    uint32_t link_count, link_room;
+    ts_mpi_daemon *daemon; /* a server that lets jobs in, or NULL */
     ts_mpi_requests active, aside;
     ts_mpi_incoming *spare; /* nodes to use again */
     ts_transport_counters counters;
@@ -169,8 +220,76 @@ size_t ts_mpi_setting_bytes(const char *name);
 void ts_mpi_setting_text(const char *name, char *text, size_t capacity);
 
 /* ---- mpi_rollcall ---- */
-/* Fills names, peers, base. Returns TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EPEER. */
-terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_error *error) TERSE_NODISCARD;
+/*
+ * Learns who all ranks of the world are. door: a server's port, or 0. out: [out] [own] its entries.
+ * Returns TERSE_OK, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_ENOMEM, TERSE_EPEER.
+ */
+terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, uint16_t door, ts_mpi_roll *out, ts_error *error)
+    TERSE_NODISCARD;
+
+/* ---- mpi_peers ---- */
+/* Empty tables with room for so many. Returns TERSE_ENOMEM. */
+terse_status ts_mpi_make_tables(ts_mpi *mpi, size_t peers, size_t jobs) TERSE_NODISCARD;
+/* Room for one more link, so that adding it cannot fail. Returns TERSE_ENOMEM. */
+terse_status ts_mpi_reserve_link(ts_mpi *mpi) TERSE_NODISCARD;
+/* Everybody of the world becomes a peer. Returns TERSE_ENOMEM. */
+terse_status ts_mpi_meet_world(ts_mpi *mpi, const ts_mpi_roll *roll) TERSE_NODISCARD;
+/* The window and the way of one peer; both ends must say the same shares. */
+void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const ts_mpi_entry *own, const ts_mpi_entry *entry);
+/* peer: all but its name. */
+void ts_mpi_name_peer(ts_mpi *mpi, uint32_t number, ts_peer peer, bool says_job, uint32_t rank, const char *host);
+
+/* ---- mpi_daemon ---- */
+/* The door alone, before the roll call tells its port. Returns TERSE_OK, TERSE_ENOMEM, TERSE_EIO, TERSE_EPEER. */
+terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon **out, ts_error *error) TERSE_NODISCARD;
+uint16_t ts_mpi_daemon_port(const ts_mpi_daemon *daemon);
+/* All servers know each other: server 0 writes the card. roll: [borrow]. Collective: all servers. */
+terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error)
+    TERSE_NODISCARD;
+/* Lets in who knocks, and notices who has ended. May block for as long as an accept takes. Returns whether anything moved. */
+bool ts_mpi_daemon_poll(ts_mpi *mpi, uint64_t now_us);
+/* The job is over for the owner: its workers may stay a while to read. */
+void ts_mpi_daemon_end_job(ts_mpi *mpi, uint32_t job);
+/* Nobody is let in any more; those who wait are told why. */
+void ts_mpi_daemon_shut(ts_mpi *mpi, const char *reason);
+/* The other servers are told that this one ends in order. */
+void ts_mpi_daemon_say_ending(ts_mpi_daemon *daemon);
+/* An attached peer was dropped: its lifeline is closed. */
+void ts_mpi_daemon_dropped(ts_mpi *mpi, uint32_t peer);
+/* Takes the card away (server 0) and frees. NULL is fine. */
+void ts_mpi_daemon_destroy(ts_mpi_daemon *daemon);
+/* Whether writing to an attached peer is safe just now; notes it when its process has ended. */
+bool ts_mpi_lifeline_holds(ts_mpi *mpi, uint32_t peer);
+
+/* May something be written to a peer now? What waits for a lost one is freed. */
+static inline bool ts_mpi_may_write(ts_mpi *mpi, uint32_t peer) {
+    return !mpi->peers[peer].attached || ts_mpi_lifeline_holds(mpi, peer);
+}
+
+/* ---- mpi_rescue ---- */
+typedef struct ts_mpi_rescue ts_mpi_rescue;
+/* Watches `count` lifelines, which stay open until it ends, while this thread is in MPI_Comm_accept on `port`. */
+terse_status ts_mpi_rescue_begin(const int *lifelines, size_t count, const char *port, uint64_t patience_us,
+                                 ts_mpi_rescue **out) TERSE_NODISCARD;
+/* The accept has returned. Returns whether it was rescued: then what it gave is of no use. */
+bool ts_mpi_rescue_end(ts_mpi_rescue *rescue);
+
+/* ---- mpi_attach ---- */
+/*
+ * Joins the daemon of options->run_dir with all ranks of the world. roll: [borrow]. Fills the tables.
+ * Returns TERSE_OK; TERSE_ENOTFOUND, TERSE_EPEER, TERSE_ETIMEDOUT, TERSE_EVERSION, TERSE_EUNSUPPORTED, TERSE_ELIMIT,
+ * TERSE_ESHUTDOWN … with a sentence in error. Collective: all ranks of the world.
+ */
+terse_status ts_mpi_attach(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error)
+    TERSE_NODISCARD;
+/* What a server tells with TS_DOOR_OPEN. */
+typedef struct {
+    uint64_t shares;
+    uint32_t first; /* the server's number for rank 0 of the job */
+    uint32_t reserved;
+    ts_mpi_entry server;
+    char port[1024]; /* MPI_MAX_PORT_NAME */
+} ts_mpi_invitation;
 
 /* ---- mpi_requests ---- */
 /* Room for one more, so that add cannot fail. Returns TERSE_ENOMEM. */
@@ -197,8 +316,8 @@ void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner);
 void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t peer);
 
 /* ---- mpi_incoming ---- */
-/* Looks for one message and begins to receive it. Returns whether there was one. */
-bool ts_mpi_probe(ts_mpi *mpi);
+/* Looks for one message of a link and begins to receive it. Returns whether there was one. */
+bool ts_mpi_probe(ts_mpi *mpi, uint32_t link);
 void ts_mpi_receive_completed(ts_mpi *mpi, const ts_mpi_owner *owner, bool failed);
 /* The frames of a dropped peer: freed, or left until their receives are over. */
 void ts_mpi_forget_incoming(ts_mpi *mpi, uint32_t peer);

@@ -71,7 +71,7 @@ static bool post(ts_mpi *mpi, uint32_t number, int tag, ts_buffer *frame, const 
     MPI_Request request;
     int complete = 0; /* small messages are copied at once: no need to ask for them again */
     ts_mpi_enter(mpi);
-    bool begun = MPI_Isend(bytes, (int)len, MPI_BYTE, (int)number, tag, mpi->comm, &request) == MPI_SUCCESS;
+    bool begun = MPI_Isend(bytes, (int)len, MPI_BYTE, mpi->peers[number].rank, tag, mpi->peers[number].comm, &request) == MPI_SUCCESS;
     if (begun && MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) complete = 1;
     ts_mpi_leave(mpi);
     if (!begun) {
@@ -118,7 +118,7 @@ void ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
 bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     bool moved = false;
-    while (peer->count && peer->sends < TS_MPI_SENDS_PER_PEER) {
+    while (peer->count && peer->sends < TS_MPI_SENDS_PER_PEER && ts_mpi_may_write(mpi, number)) {
         ts_mpi_outgoing *head = &peer->queue[peer->head];
         size_t left = head->frame->len - head->at;
         bool whole = head->frame->len <= peer->chunk_bytes;
@@ -155,6 +155,7 @@ bool ts_mpi_push_out_all(ts_mpi *mpi) {
 void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->credit_bytes) return;
+    if (!ts_mpi_may_write(mpi, number)) return;
     if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) return;
     ts_store_u64(peer->credit, peer->taken);
     uint64_t told = peer->taken;

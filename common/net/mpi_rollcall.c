@@ -15,16 +15,6 @@
 #define ROLL_MAGIC 0x6c6c6f72u
 #define ANSWER_GRACE_US 1000000u /* rank 0 answers at the deadline; that answer must still be heard */
 #define NAP_NS 100000
-#define DECLINES_CHARS 240
-
-/* Who a rank is. Plain bytes between processes of one architecture. */
-typedef struct {
-    uint32_t magic, version, shared_memory;
-    uint64_t window_bytes, traffic_bytes, frame_limit_bytes;
-    ts_group_member member;
-    ts_bell_address bell;
-    char declines[DECLINES_CHARS]; /* why it cannot take part; "" when it does */
-} roll_entry;
 
 /* Rank 0's answer; on TERSE_OK the entries follow. */
 typedef struct {
@@ -36,8 +26,8 @@ typedef struct {
     ts_mpi *mpi;
     int rank, size;
     uint64_t until_us;
-    roll_entry *entries; /* size of them; magic 0: not heard of yet */
-    uint8_t *answer;     /* roll_answer and entries */
+    ts_mpi_entry *entries; /* size of them; magic 0: not heard of yet */
+    uint8_t *answer;       /* roll_answer and entries */
     size_t answer_bytes;
 } roll;
 
@@ -46,10 +36,11 @@ static void nap(void) {
     nanosleep(&pause, NULL);
 }
 
-static roll_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options) {
-    roll_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .member.role = (uint32_t)options->role,
-                        .shared_memory = ts_mpi_shared_memory_on(), .window_bytes = options->window_bytes,
-                        .traffic_bytes = options->traffic_bytes, .frame_limit_bytes = options->frame_limit_bytes};
+static ts_mpi_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options, uint16_t door) {
+    ts_mpi_entry entry = {.magic = ROLL_MAGIC, .version = TS_MPI_WIRE_VERSION, .member.role = (uint32_t)options->role,
+                          .shared_memory = ts_mpi_shared_memory_on(), .window_bytes = options->window_bytes,
+                          .traffic_bytes = options->traffic_bytes, .frame_limit_bytes = options->frame_limit_bytes,
+                          .door = door};
     char host[MPI_MAX_PROCESSOR_NAME + 1] = "";
     int len = 0;
     MPI_Get_processor_name(host, &len);
@@ -82,7 +73,7 @@ static bool hear_one(roll *call) {
     MPI_Status status;
     if (MPI_Improbe(MPI_ANY_SOURCE, TS_TAG_ROLL, MPI_COMM_WORLD, &flag, &message, &status) != MPI_SUCCESS || !flag) return false;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    roll_entry entry = {0};
+    ts_mpi_entry entry = {0};
     /* Eager, and matched: it is here already. Anything of another size is a rank of another build. */
     int room = bytes == (int)sizeof entry ? bytes : 0;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -220,127 +211,37 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
     return TERSE_OK;
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------------- */
-
-/*
- * What a server can spare for one direction of one worker: jobs share alike, and so do the workers of a job; of a
- * worker's share a quarter is for what is under way.
- */
-static uint64_t most_of(const roll_entry *entry, uint64_t shares) {
-    return entry->traffic_bytes > 0 ? entry->traffic_bytes / (8u * (shares ? shares : 1)) : UINT64_MAX;
-}
-
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-/* Both ends come to the same result. */
-static void set_window(ts_mpi_peer *peer, const roll_entry *own, const roll_entry *entry, uint64_t shares) {
-    uint64_t window = least(own->window_bytes, entry->window_bytes);
-    window = least(window, least(most_of(own, shares), most_of(entry, shares)));
-    if (window < TS_MPI_PACED_FIRST_BYTES) window = TS_MPI_PACED_FIRST_BYTES;
-    peer->paced = !peer->same_host || !own->shared_memory || !entry->shared_memory;
-    peer->window_max_bytes = (size_t)window;
-    if (peer->paced && window > TS_MPI_PACED_MAX_BYTES) peer->window_max_bytes = TS_MPI_PACED_MAX_BYTES;
-    peer->window_bytes = peer->paced ? TS_MPI_PACED_FIRST_BYTES : peer->window_max_bytes;
-    peer->credit_bytes = peer->paced ? TS_MPI_PACED_CREDIT_BYTES : peer->window_bytes / 2;
-    size_t half = peer->window_bytes / 2 - TS_MPI_MESSAGE_COST, most = TS_MPI_CHUNK_BYTES;
-    if (peer->paced) most = TS_MPI_PACED_CHUNK_BYTES;
-    peer->chunk_bytes = half < most ? half : most;
-}
-
-/* Both views of a relay, the one view of all others. */
-static terse_status number_peers(const roll *call) {
-    ts_mpi *mpi = call->mpi;
-    uint32_t size = (uint32_t)call->size, self = (uint32_t)call->rank;
-    ts_group_member *members = ts_mem_calloc(size, sizeof *members);
-    TS_REQUIRE(members, TERSE_ENOMEM);
-    for (uint32_t r = 0; r < size; r++) members[r] = call->entries[r].member;
-    ts_group_view view = {.peers = mpi->names, .jobs = mpi->jobs};
-    ts_groups_view(members, size, self, false, &view);
-    mpi->base.peers = view.peers;
-    mpi->base.jobs = view.jobs;
-    mpi->base.job_count = view.job_count;
-    mpi->base.self = self;
-    mpi->base.servers = view.servers;
-    mpi->base.workers = view.workers;
-    mpi->base.peer_count = size;
-    terse_status status = TERSE_OK;
-    if (members[self].above[0]) {
-        ts_group_view above = {.peers = mpi->names + size, .jobs = mpi->jobs + size};
-        ts_groups_view(members, size, self, true, &above);
-        status = ts_transport_view_create(&mpi->base, &above, &mpi->above);
-    }
-    ts_mem_free(members);
-    return status;
-}
-
-/* In how many shares the traffic of the server of the two is cut. */
-static uint64_t shares_of(const ts_transport *transport, uint32_t rank) {
-    const ts_peer *peer = &transport->peers[rank], *self = &transport->peers[transport->self];
-    const ts_peer *worker = peer->role == TS_ROLE_WORKER ? peer : self;
-    if (worker->role != TS_ROLE_WORKER) return 1;
-    return (uint64_t)transport->jobs[worker->job].workers * transport->job_count;
-}
-
-static terse_status meet_peers(const roll *call) {
-    ts_mpi *mpi = call->mpi;
-    const roll_entry *own = &call->entries[call->rank];
-    TS_TRY(number_peers(call));
-    mpi->base.near_bytes = TS_MPI_NEAR_BYTES;
-    for (int r = 0; r < call->size; r++) {
-        const roll_entry *entry = &call->entries[r];
-        bool above = mpi->above && mpi->names[r].role == TS_ROLE_NONE;
-        mpi->peers[r].last = &mpi->peers[r].first;
-        mpi->peers[r].same_host = ts_bell_same_host(&own->bell, &entry->bell);
-        mpi->peers[r].heard_us = ts_mpi_clock_us();
-        if (!mpi->peers[r].same_host) mpi->base.near_bytes = 0;
-        set_window(&mpi->peers[r], own, entry, shares_of(above ? mpi->above : &mpi->base, (uint32_t)r));
-    }
-    return TERSE_OK;
-}
-
-static terse_status meet_bells(const roll *call) {
-    ts_bell_address *addresses = ts_mem_calloc((size_t)call->size, sizeof *addresses);
-    TS_REQUIRE(addresses, TERSE_ENOMEM);
-    for (int r = 0; r < call->size; r++) addresses[r] = call->entries[r].bell;
-    terse_status status = ts_bell_meet(call->mpi->bell, addresses, (uint32_t)call->size, (uint32_t)call->rank);
-    ts_mem_free(addresses);
-    return status;
-}
-
-static terse_status make_tables(roll *call) {
-    ts_mpi *mpi = call->mpi;
+static terse_status make_room(roll *call) {
     size_t size = (size_t)call->size;
-    mpi->names = ts_mem_calloc(2 * size, sizeof *mpi->names); /* a relay has two views */
-    mpi->jobs = ts_mem_calloc(2 * size, sizeof *mpi->jobs);
-    mpi->peers = ts_mem_calloc(size, sizeof *mpi->peers);
     call->entries = ts_mem_calloc(size, sizeof *call->entries);
     call->answer_bytes = sizeof(roll_answer) + size * sizeof *call->entries;
     call->answer = ts_mem_calloc(call->answer_bytes, 1);
-    TS_REQUIRE(mpi->names && mpi->jobs && mpi->peers && call->entries && call->answer, TERSE_ENOMEM);
+    TS_REQUIRE(call->entries && call->answer, TERSE_ENOMEM);
     return TERSE_OK;
 }
 
-terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, ts_error *error) {
+terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, uint16_t door, ts_mpi_roll *out,
+                              ts_error *error) {
     roll call = {.mpi = mpi, .until_us = ts_mpi_clock_us() + options->deadline_us};
     MPI_Errhandler before;
     MPI_Comm_rank(MPI_COMM_WORLD, &call.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &call.size);
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before); /* the world is the user's: it is left as it was found */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    terse_status status = make_tables(&call);
-    if (status != TERSE_OK) {
+    terse_status status = make_room(&call);
+    if (status == TERSE_OK) {
+        call.entries[call.rank] = own_entry(mpi, options, door);
+        status = call.rank == 0 ? lead(&call, options, error) : follow(&call, options, error);
+    } else {
         status = ts_error_set(error, status, "no memory for the roll call");
-        goto out;
     }
-    call.entries[call.rank] = own_entry(mpi, options);
-    status = call.rank == 0 ? lead(&call, options, error) : follow(&call, options, error);
-    if (status != TERSE_OK) goto out;
-    status = meet_peers(&call);
-    if (status == TERSE_OK) status = meet_bells(&call);
-out:
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
     if (before != MPI_ERRHANDLER_NULL) MPI_Errhandler_free(&before);
     ts_mem_free(call.answer);
-    ts_mem_free(call.entries);
-    return status;
+    if (status != TERSE_OK) {
+        ts_mem_free(call.entries);
+        return status;
+    }
+    *out = (ts_mpi_roll){.entries = call.entries, .size = (uint32_t)call.size, .rank = (uint32_t)call.rank};
+    return TERSE_OK;
 }

@@ -183,6 +183,13 @@ terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *
     MPI_Finalized(&finalised);
     TS_REQUIRE(!finalised, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI has been finalised; it cannot start again"));
     MPI_Initialized(&initialised);
+    if (!initialised && options->run_dir) {
+        /*
+         * How long connecting waits for the other side; ten minutes by default. A server's loop stands still meanwhile.
+         * The launcher halves it (pmix_server.c, eviction_cbfunc), and must get multiples of 4 to count down to 0.
+         */
+        setenv("OMPI_MCA_pmix_base_exchange_timeout", options->role == TS_ROLE_SERVER ? "4" : "8", 0);
+    }
     if (!initialised) {
         TS_TRY(initialise(options, error));
         mpi->initialised_mpi = true;

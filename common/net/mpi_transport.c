@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "common/base/mem.h"
-#include "common/net/mpi_internal.h"
+#include "common/net/mpi_daemon_internal.h"
 
 #define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
 #define FINALIZE_US 5000000u
@@ -32,7 +32,7 @@ uint64_t ts_mpi_clock_us(void) {
 
 static terse_status mpi_send(ts_transport *transport, uint32_t number, ts_buffer *frame) {
     ts_mpi *mpi = of(transport);
-    TS_REQUIRE(number < transport->peer_count && !mpi->peers[number].dropped, TERSE_EPEER);
+    TS_REQUIRE(number < transport->peer_count && !mpi->peers[number].dropped && !mpi->peers[number].lost, TERSE_EPEER);
     if (frame->len > mpi->frame_limit_bytes) {
         mpi->counters.dropped++;
         return TERSE_ELIMIT;
@@ -69,11 +69,18 @@ static bool mpi_poll(ts_transport *transport) {
     uint64_t now = ts_mpi_clock_us();
     mpi->sent_after_us = mpi->drained_us[0];
     bool moved = mpi->backlog && ts_mpi_push_out_all(mpi);
-    int found = 0;
-    while (found < TS_MPI_PROBES_PER_POLL && ts_mpi_probe(mpi)) found++;
+    if (mpi->daemon) moved = ts_mpi_daemon_poll(mpi, now) || moved;
+    bool drained = true;
+    int found = 0, most = TS_MPI_PROBES_PER_POLL / (int)(mpi->link_count ? mpi->link_count : 1) + 1;
+    for (uint32_t l = 0; l < mpi->link_count; l++) { /* a job's flood takes nothing from the others' turns */
+        int here = 0;
+        while (here < most && l < mpi->link_count && ts_mpi_probe(mpi, l)) here++;
+        drained = drained && here < most;
+        found += here;
+    }
     if (mpi->active.count) moved = finish_requests(mpi, &mpi->active) || moved;
     if (mpi->aside.count && ++mpi->polls % TS_MPI_ASIDE_EVERY == 0) finish_requests(mpi, &mpi->aside);
-    if (found < TS_MPI_PROBES_PER_POLL) {
+    if (drained) {
         mpi->drained_us[0] = mpi->drained_us[1];
         mpi->drained_us[1] = now;
     }
@@ -95,6 +102,7 @@ void ts_mpi_drop(ts_mpi *mpi, uint32_t number) {
     ts_mpi_forget_queue(mpi, number);
     ts_mpi_forget_incoming(mpi, number);
     ts_mpi_requests_move(&mpi->active, &mpi->aside, number);
+    if (peer->attached) ts_mpi_daemon_dropped(mpi, number);
 }
 
 static void mpi_drop_peer(ts_transport *transport, uint32_t number) {
@@ -110,8 +118,12 @@ static void mpi_counters(const ts_transport *transport, ts_transport_counters *o
 
 static void mpi_destroy(ts_transport *transport) { ts_mpi_free(of(transport)); }
 
+static void mpi_end_job(ts_transport *transport, uint32_t job) {
+    if (of(transport)->daemon) ts_mpi_daemon_end_job(of(transport), job);
+}
+
 static const ts_transport_ops mpi_ops = {mpi_send, mpi_poll, mpi_queued, mpi_drop_peer,
-                                         mpi_now_us, mpi_counters, mpi_destroy, NULL};
+                                         mpi_now_us, mpi_counters, mpi_destroy, mpi_end_job};
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 
@@ -132,11 +144,13 @@ void ts_mpi_free(ts_mpi *mpi) {
     bool stuck = mpi->active.count || mpi->aside.count;
     ts_mpi_requests_free(&mpi->active);
     ts_mpi_requests_free(&mpi->aside);
+    ts_mpi_daemon_destroy(mpi->daemon);
     ts_bell_destroy(mpi->bell);
     ts_buffer_pool_destroy(mpi->base.pool); /* frames that others hold, or MPI writes to, stay theirs */
     if (mpi->above) mpi->above->ops->destroy(mpi->above);
     ts_mem_free(mpi->names);
     ts_mem_free(mpi->jobs);
+    ts_mem_free(mpi->links);
     if (stuck) return; /* a CREDIT under way is read from the peer table */
     ts_mem_free(mpi->peers);
     ts_mem_free(mpi);
@@ -167,6 +181,28 @@ static void finalise(int exit_code) {
     ts_mpi_watchdog_disarm(watchdog);
 }
 
+static bool has_role(const ts_mpi_roll *roll, ts_role role) {
+    for (uint32_t r = 0; r < roll->size; r++) {
+        if (roll->entries[r].member.role == (uint32_t)role) return true;
+    }
+    return false;
+}
+
+/* Who is there becomes the table of peers; who is alone with its role, and has a run directory, opens it to the other. */
+static terse_status meet(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
+    bool servers = has_role(roll, TS_ROLE_SERVER), workers = has_role(roll, TS_ROLE_WORKER);
+    if (options->run_dir && options->role == TS_ROLE_WORKER && !servers) return ts_mpi_attach(mpi, options, roll, error);
+    if (workers) {
+        ts_mpi_daemon_destroy(mpi->daemon); /* one job, as ever */
+        mpi->daemon = NULL;
+    }
+    size_t peers = mpi->daemon ? TS_MPI_DAEMON_PEERS : 0, jobs = mpi->daemon ? TS_MPI_DAEMON_JOBS : 0;
+    terse_status status = ts_mpi_make_tables(mpi, peers + roll->size, jobs + roll->size);
+    if (status == TERSE_OK) status = ts_mpi_meet_world(mpi, roll);
+    if (status != TERSE_OK) return ts_error_set(error, status, "no memory for the tables of peers");
+    return mpi->daemon ? ts_mpi_daemon_open(mpi, options, roll, error) : TERSE_OK;
+}
+
 terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) {
     uint64_t until_us = ts_mpi_clock_us() + options->deadline_us;
     ts_mpi *mpi = ts_mem_calloc(1, sizeof *mpi);
@@ -176,9 +212,15 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
     mpi->frame_limit_bytes = options->frame_limit_bytes;
     terse_status status = ts_bell_create(&mpi->bell);
     if (status == TERSE_OK) status = ts_buffer_pool_create(TS_MPI_POOL_BYTES, &mpi->base.pool);
+    bool opens = options->run_dir && options->role == TS_ROLE_SERVER;
+    ts_mpi_roll roll = {0};
     if (status == TERSE_OK) status = ts_mpi_start(options, mpi, error);
-    if (status == TERSE_OK) status = ts_mpi_roll_call(mpi, options, error);
+    if (status == TERSE_OK && opens) status = ts_mpi_daemon_create(options, &mpi->daemon, error);
+    if (status == TERSE_OK)
+        status = ts_mpi_roll_call(mpi, options, mpi->daemon ? ts_mpi_daemon_port(mpi->daemon) : 0, &roll, error);
     if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);
+    if (status == TERSE_OK) status = meet(mpi, options, &roll, error);
+    ts_mem_free(roll.entries);
     if (status == TERSE_OK) mpi->stall = ts_mpi_stall_start(mpi);
     if (status != TERSE_OK) {
         if (mpi->all_leave && mpi->initialised_mpi) finalise(EXIT_FAILURE);
@@ -234,17 +276,38 @@ void ts_mpi_decline(ts_role role, const char *reason, int exit_code) {
     ts_mpi_abandon(exit_code);
 }
 
+/*
+ * Frees the ways to servers of another mpirun. Open MPI's free is local, and without it a finalise, which may be the
+ * user's, waits for the servers.
+ */
+static void leave_daemon(ts_mpi *mpi) {
+    for (uint32_t p = 0; p < mpi->base.peer_count; p++) {
+        ts_mpi_peer *peer = &mpi->peers[p];
+        if (!peer->attached || peer->dropped) continue;
+        MPI_Comm comm = peer->comm;
+        ts_mpi_drop(mpi, p); /* closes the lifeline */
+        MPI_Comm_free(&comm);
+    }
+}
+
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code) {
     ts_mpi *mpi = of(transport);
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
     if (mpi->above) mpi->above->handler = (ts_transport_handler){0};
     flush(mpi, deadline_us);
+    if (mpi->daemon) { /* what other servers are still at is no concern of the run directory's */
+        if (exit_code == 0) ts_mpi_daemon_say_ending(mpi->daemon);
+        ts_mpi_daemon_destroy(mpi->daemon);
+        mpi->daemon = NULL;
+        clean = false; /* a finalise would wait for jobs that are long gone */
+    }
     if (!clean && exit_code != 0) ts_mpi_abandon(exit_code);
     if (!clean) { /* this rank has succeeded, others have died: a finalise could hang */
         fflush(NULL);
         _exit(exit_code);
     }
     bool finalises = mpi->initialised_mpi;
+    leave_daemon(mpi);
     if (!finalises) {
         if (mpi->workers != MPI_COMM_NULL) MPI_Comm_free(&mpi->workers);
         if (!mpi->active.count && !mpi->aside.count) MPI_Comm_free(&mpi->comm);
@@ -257,6 +320,22 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
 /* ---- what else is asked of it --------------------------------------------------------------------------------------------- */
 
 ts_transport *ts_mpi_transport_above(const ts_transport *transport) { return of(transport)->above; }
+bool ts_mpi_transport_attached(const ts_transport *transport) {
+    const ts_mpi *mpi = of(transport);
+    return is_mpi(transport) && (mpi->daemon || (mpi->base.peer_count && mpi->peers[0].attached));
+}
+
+void ts_mpi_transport_shut(ts_transport *transport, const char *reason) {
+    if (is_mpi(transport) && of(transport)->daemon) ts_mpi_daemon_shut(of(transport), reason);
+}
+
+bool ts_mpi_transport_told_to_end(const ts_transport *transport) {
+    return is_mpi(transport) && of(transport)->daemon && of(transport)->daemon->told_to_end;
+}
+
+const char *ts_mpi_transport_run_dir(const ts_transport *transport) {
+    return is_mpi(transport) && of(transport)->daemon ? of(transport)->daemon->dir : NULL;
+}
 
 bool ts_mpi_transport_multiple(const ts_transport *transport) { return of(transport)->multiple; }
 
@@ -269,7 +348,7 @@ terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) 
         int count = 0;
         for (uint32_t p = 0; p < transport->peer_count; p++) {
             const ts_peer *peer = &transport->peers[p];
-            if (peer->role == TS_ROLE_WORKER && peer->job == transport->peers[transport->self].job) ranks[count++] = (int)p;
+            if (peer->role == TS_ROLE_WORKER && peer->job == transport->peers[transport->self].job) ranks[count++] = mpi->peers[p].rank;
         }
         MPI_Group world, workers;
         MPI_Comm_group(MPI_COMM_WORLD, &world);

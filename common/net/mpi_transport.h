@@ -19,6 +19,12 @@ typedef struct {
     size_t frame_limit_bytes;  /* larger frames are refused on both sides */
     bool needs_multiple;       /* the owner polls from another thread than the one that initialised MPI */
     const char *declines;      /* why this rank cannot take part, and so nobody can; NULL: it does */
+    /*
+     * [borrow] while creating. A server with no worker in its mpirun opens a door there, so that jobs can join later; a
+     * worker with no server in its mpirun joins the daemon that has done so. NULL: neither.
+     */
+    const char *run_dir;
+    uint32_t jobs_most;        /* a server with run_dir: how many jobs at a time */
 } ts_mpi_options;
 
 /*
@@ -32,6 +38,16 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
 
 /* At a relay: the same ranks as a worker of the group above sees them (transport_view.h). [borrow], or NULL. */
 ts_transport *ts_mpi_transport_above(const ts_transport *transport);
+/* Whether jobs can join, or this is a worker of a job that has: it has a run directory and its mpirun only one side. */
+bool ts_mpi_transport_attached(const ts_transport *transport);
+/* A server lets nobody in any more. reason: in words, for those who come; copied. */
+void ts_mpi_transport_shut(ts_transport *transport, const char *reason);
+
+/* Whether server 0 of a daemon has ended in order, so that this one shall, too. */
+bool ts_mpi_transport_told_to_end(const ts_transport *transport);
+
+/* The run directory of a daemon's server, [borrow]; NULL for others. */
+const char *ts_mpi_transport_run_dir(const ts_transport *transport);
 
 /* Whether the thread level allows polling from a second thread. */
 bool ts_mpi_transport_multiple(const ts_transport *transport);

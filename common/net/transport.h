@@ -44,6 +44,8 @@ typedef struct {
      * before the first frame of any of them. NULL for owners that deal with the jobs of the beginning alone.
      */
     void (*on_jobs)(void *context);
+    /* A peer's process is known to have ended. What it sent may still come. NULL: its silence will tell. */
+    void (*on_lost)(void *context, uint32_t peer);
 } ts_transport_handler;
 
 typedef struct {

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/run_dir.h"
 #include "common/net/mpi_transport.h"
 #include "worker/client/terse_internal.h"
 
@@ -31,9 +33,10 @@ static void pause_a_little(void *context) {
 static void unlock(void *context) { pthread_mutex_unlock(&((terse *)context)->mutex); }
 static void tick(void *context) { ts_client_tick(((terse *)context)->client); }
 
-/* The configuration from a path, or from the command line. */
-static terse_status load_config(terse *client, const char *path, int *argc, char ***argv) {
+/* The configuration from a path, or from the command line; where: [in/out] the path. */
+static terse_status load_config(terse *client, const char **where, int *argc, char ***argv) {
     ts_command_line line = {0};
+    const char *path = *where;
     if (!path) {
         if (!argc || !argv) return ts_error_set(&client->message, TERSE_EINVAL, "terse_open needs a config or argc and argv");
         TS_TRY(ts_command_line_take(argc, *argv, &line, &client->message));
@@ -42,10 +45,19 @@ static terse_status load_config(terse *client, const char *path, int *argc, char
         if (!path || line.help)
             return ts_error_set(&client->message, TERSE_ECONFIG, "usage: %s CONFIG [--set a.b=c ...]", program);
     }
+    *where = path;
     return ts_config_load(path, line.overrides, line.override_count, &client->config, &client->message);
 }
 
-static terse_status open_transport(terse *client) {
+/* The run directory that the config names; without a name the usual one, if a daemon is there. */
+static bool finds_daemon(const terse *client, const char *path, char run_dir[TS_RUN_DIR_PATH_CHARS]) {
+    char card[TS_RUN_DIR_PATH_CHARS];
+    if (ts_config_run_dir(client->config, path, run_dir, TS_RUN_DIR_PATH_CHARS) != TERSE_OK) return false;
+    if (client->config->daemon.dir) return true;
+    return ts_run_dir_path(run_dir, TS_RUN_DIR_CARD, card) == TERSE_OK && access(card, F_OK) == 0;
+}
+
+static terse_status open_transport(terse *client, const char *path) {
     const ts_config *config = client->config;
     ts_mpi_options options = {.role = TS_ROLE_WORKER,
                               .group = config->servers.group,
@@ -54,11 +66,13 @@ static terse_status open_transport(terse *client) {
                               .window_bytes = (size_t)config->limits.window_bytes,
                               .frame_limit_bytes = (size_t)config->limits.frame_bytes,
                               .needs_multiple = true};
+    char run_dir[TS_RUN_DIR_PATH_CHARS];
+    if (finds_daemon(client, path, run_dir)) options.run_dir = run_dir;
     client->joining = true;
     TS_TRY(ts_mpi_transport_create(&options, &client->transport, &client->message));
     if (!client->transport->servers)
         return ts_error_set(&client->message, TERSE_EPEER, "no terse-server in this job: launch as "
-                            "mpirun -n 2 terse-server c.yaml : -n 4 ...");
+                            "mpirun -n 2 terse-server c.yaml : -n 4 ..., or start a daemon (terse start)");
     const ts_transport *transport = client->transport;
     const ts_peer *self = &transport->peers[transport->self];
     char name[TS_JOB_NAME_CHARS + 32];
@@ -104,8 +118,9 @@ terse_status terse_open(terse **out, const char *config, int *argc, char ***argv
     TS_REQUIRE(client, TERSE_ENOMEM);
     make_lock(client);
     ignore_sigpipe();
-    terse_status status = load_config(client, config, argc, argv);
-    if (status == TERSE_OK) status = open_transport(client);
+    const char *path = config;
+    terse_status status = load_config(client, &path, argc, argv);
+    if (status == TERSE_OK) status = open_transport(client, path);
     if (status == TERSE_OK) {
         status = open_core(client);
         if (status != TERSE_OK) {

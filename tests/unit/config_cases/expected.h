@@ -32,7 +32,7 @@
     X("decoupled_correction.yaml",\
       ":2: optimizer.decoupled_weight_decay: \"true\": with error_feedback.momentum_correction") \
     X("unknown_section.yaml",\
-      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, job, servers, consistency, optimizer, aggregation, error_feedback, push, pull, auth, upstream, limits, checkpoint, http, log") \
+      ":2: trainning: unknown key; did you mean training? allowed here: training, worker, job, servers, consistency, optimizer, aggregation, error_feedback, push, pull, auth, upstream, limits, daemon, checkpoint, http, log") \
     X("misplaced_key.yaml",\
       ":2: epochs: unknown key; did you mean training.epochs?") \
     X("far_key.yaml",\

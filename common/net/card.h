@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon's card: the file in its run directory by which workers find it. Text, one fact a line:
+ *
+ *   terse-daemon 1
+ *   pid PID BIRTH           of server 0, and on which host
+ *   token HEX
+ *   wire VERSION            of the transport
+ *   server N HOST PORT NETWORK/MASK,…   (host: as bells tell hosts apart; port: of its door)
+ */
+#ifndef TS_NET_CARD_H
+#define TS_NET_CARD_H
+
+#include "common/base/run_dir.h"
+#include "common/net/bell.h"
+#include "common/net/door.h"
+
+#define TS_CARD_SERVERS_MOST 4096u
+#define TS_CARD_CHARS ((size_t)1 << 20)
+
+typedef struct {
+    uint8_t token[TS_DOOR_TOKEN_BYTES];
+    uint32_t wire, servers;
+    uint64_t pid, birth;
+    ts_bell_address *doors; /* [own] a server; port is the door's */
+} ts_card;
+
+void ts_card_free(ts_card *card);
+/* Returns TERSE_OK, TERSE_EIO, TERSE_ENOMEM, TERSE_ELIMIT. */
+terse_status ts_card_write(const char *dir, const ts_card *card) TERSE_NODISCARD;
+/*
+ * Reads and checks the directory and the card. card: [out] [own]. error: [out] in words.
+ * Returns TERSE_OK; TERSE_ENOTFOUND (no daemon there); TERSE_EPEER (not a directory to be trusted); TERSE_ECORRUPT;
+ * TERSE_ENOMEM; TERSE_EIO.
+ */
+terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) TERSE_NODISCARD;
+
+#endif

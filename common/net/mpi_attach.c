@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker job joins a daemon: the other side of mpi_daemon.c. Rank 0 reads the card and gets the job's number; then all
+ * ranks knock at each server's door, and when all are there, they and the server make an intercommunicator. Everything
+ * here waits, under deadlines: MPI's own calls under a watchdog, which ends the process with code 4.
+ */
+#include <mpi.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/net/card.h"
+#include "common/net/mpi_internal.h"
+
+/* What rank 0 tells the others; the doors follow. */
+typedef struct {
+    uint32_t status, servers, job, reserved;
+    uint8_t token[TS_DOOR_TOKEN_BYTES], party[TS_DOOR_PARTY_BYTES];
+    ts_error error;
+} plan;
+
+typedef struct {
+    ts_mpi *mpi;
+    const ts_mpi_options *options;
+    const ts_mpi_roll *roll;
+    uint64_t until_us;
+    plan plan;
+    ts_bell_address *doors;        /* [own] plan.servers of them */
+    ts_mpi_invitation *invitation; /* [own] of each server */
+    MPI_Comm *comm;
+    int *lifeline;                 /* -1: none */
+    ts_error *error;
+} joining;
+
+static const ts_mpi_entry *own_entry(const joining *join) { return &join->roll->entries[join->roll->rank]; }
+
+/* Knocks at a door; the others are told nothing. */
+static terse_status knock(joining *join, uint32_t server, uint32_t job) {
+    const ts_mpi_entry *own = own_entry(join);
+    const ts_bell_address *door = &join->doors[server];
+    ts_door_knock knock = {.version = TS_MPI_WIRE_VERSION, .job = job, .rank = join->roll->rank, .size = join->roll->size,
+                           .entry_bytes = sizeof *own};
+    memcpy(knock.token, join->plan.token, sizeof knock.token);
+    memcpy(knock.party, join->plan.party, sizeof knock.party);
+    uint32_t address = ts_bell_way(&own->bell, door);
+    terse_status status = address ? TERSE_OK : TERSE_EPEER;
+    if (status == TERSE_OK) status = ts_door_visit(address, door->port, &knock, own, join->until_us, &join->lifeline[server]);
+    if (status == TERSE_OK) return TERSE_OK;
+    return ts_error_set(join->error, status, "server %u of the daemon in %s cannot be reached from %.32s: %s; has it ended?", server,
+                        join->options->run_dir, own->member.host, terse_strerror(status));
+}
+
+/* The next answer of a server. A refusal's words become the error. */
+static terse_status hear(joining *join, uint32_t server, ts_door_answer_kind kind, void *payload, size_t bytes) {
+    uint8_t text[TS_ERROR_CHARS + sizeof(ts_mpi_invitation)] = {0};
+    ts_door_answer answer;
+    terse_status status = ts_door_hear(join->lifeline[server], join->until_us, &answer, text, sizeof text - 1);
+    if (status == TERSE_ETIMEDOUT)
+        return ts_error_set(join->error, status, "server %u of the daemon in %s did not let this job in within %g s: another job "
+                            "is joining, not all ranks of this one have knocked, or it is stopped", server,
+                            join->options->run_dir, (double)join->options->deadline_us * 1e-6);
+    if (status != TERSE_OK)
+        return ts_error_set(join->error, status, "server %u of the daemon in %s ended while this job was joining", server,
+                            join->options->run_dir);
+    if (answer.kind == TS_DOOR_REFUSED)
+        return ts_error_set(join->error, answer.status ? (terse_status)answer.status : TERSE_EPEER,
+                            "server %u of the daemon in %s: %.700s", server, join->options->run_dir, (const char *)text);
+    TS_REQUIRE(answer.kind == (uint32_t)kind && answer.bytes == bytes,
+               ts_error_set(join->error, TERSE_EVERSION, "server %u of the daemon in %s is of another version", server,
+                            join->options->run_dir));
+    memcpy(payload, text, bytes);
+    return TERSE_OK;
+}
+
+static terse_status make_tables(joining *join, uint32_t servers) {
+    join->invitation = ts_mem_calloc(servers, sizeof *join->invitation);
+    join->comm = ts_mem_calloc(servers, sizeof *join->comm);
+    join->lifeline = ts_mem_calloc(servers, sizeof *join->lifeline);
+    TS_REQUIRE(join->invitation && join->comm && join->lifeline, ts_error_set(join->error, TERSE_ENOMEM, "no memory for joining"));
+    for (uint32_t s = 0; s < servers; s++) {
+        join->lifeline[s] = -1;
+        join->comm[s] = MPI_COMM_NULL;
+    }
+    return TERSE_OK;
+}
+
+/* Rank 0: the card, and the job's number. */
+static terse_status make_plan(joining *join) {
+    ts_card card;
+    TS_TRY(ts_card_read(join->options->run_dir, &card, join->error));
+    join->doors = card.doors;
+    join->plan.servers = card.servers;
+    memcpy(join->plan.token, card.token, sizeof card.token);
+    if (card.wire != TS_MPI_WIRE_VERSION)
+        return ts_error_set(join->error, TERSE_EVERSION, "the daemon in %s speaks version %" PRIu32 " of the transport, this "
+                            "program version %u", join->options->run_dir, card.wire, TS_MPI_WIRE_VERSION);
+    if (getrandom(join->plan.party, sizeof join->plan.party, 0) != (ssize_t)sizeof join->plan.party)
+        return ts_error_set(join->error, TERSE_EIO, "the system gives no random bytes");
+    TS_TRY(make_tables(join, card.servers));
+    TS_TRY(knock(join, 0, TS_DOOR_NO_JOB));
+    return hear(join, 0, TS_DOOR_GRANTED, &join->plan.job, sizeof join->plan.job);
+}
+
+/* All ranks have the plan, or the reason why there is none. */
+static terse_status share_plan(joining *join) {
+    bool leads = join->roll->rank == 0;
+    terse_status status = TERSE_OK;
+    if (leads) {
+        status = make_plan(join);
+        join->plan.status = (uint32_t)status;
+        if (status != TERSE_OK) join->plan.error = *join->error;
+    }
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->deadline_us * 2, 4, "rank 0 does not tell how to join the daemon");
+    MPI_Bcast(&join->plan, sizeof join->plan, MPI_BYTE, 0, join->mpi->comm);
+    if (join->plan.status == TERSE_OK && !leads) {
+        join->doors = ts_mem_calloc(join->plan.servers, sizeof *join->doors);
+        status = join->doors ? make_tables(join, join->plan.servers) : TERSE_ENOMEM;
+    }
+    /* Without memory the others would wait for this rank: it ends, and they with their deadlines. */
+    if (join->plan.status == TERSE_OK && status == TERSE_OK)
+        MPI_Bcast(join->doors, (int)(join->plan.servers * sizeof *join->doors), MPI_BYTE, 0, join->mpi->comm);
+    ts_mpi_watchdog_disarm(watchdog);
+    if (join->plan.status == TERSE_OK || leads) return status;
+    return ts_error_set(join->error, (terse_status)join->plan.status, "%s", join->plan.error.text);
+}
+
+/* Says what MPI itself does not: Open MPI prints a page, and some of it is of no help. */
+static terse_status explain_connect(joining *join, uint32_t server, int result) {
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int len = 0;
+    MPI_Error_string(result, text, &len);
+    const char *uri = getenv("OMPI_MCA_pmix_server_uri");
+    return ts_error_set(join->error, TERSE_EPEER, "MPI cannot connect to server %u of the daemon in %s: %s. Launch the workers with "
+                        "`mpirun --ompi-server file:%s/%s …`%s", server, join->options->run_dir, text, join->options->run_dir,
+                        TS_RUN_DIR_URI, uri ? " (some --ompi-server was given: is it this daemon's, and does it live?)" : "");
+}
+
+static terse_status join_server(joining *join, uint32_t server) {
+    if (join->lifeline[server] < 0) TS_TRY(knock(join, server, join->plan.job));
+    TS_TRY(hear(join, server, TS_DOOR_OPEN, &join->invitation[server], sizeof join->invitation[server]));
+    join->invitation[server].port[sizeof join->invitation[server].port - 1] = 0;
+    char what[400];
+    snprintf(what, sizeof what, "MPI_Comm_connect to server %u of the daemon in %.150s did not return within %g s: a rank of this "
+             "job has died, the server is stopped, or the ompi-server that %.40s names does not live", server,
+             join->options->run_dir, (double)join->options->deadline_us * 1e-6, "--ompi-server");
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->deadline_us, 4, what);
+    int result = MPI_Comm_connect(join->invitation[server].port, MPI_INFO_NULL, 0, join->mpi->comm, &join->comm[server]);
+    ts_mpi_watchdog_disarm(watchdog);
+    if (result != MPI_SUCCESS) return explain_connect(join, server, result);
+    MPI_Comm_set_errhandler(join->comm[server], MPI_ERRORS_RETURN);
+    return TERSE_OK;
+}
+
+static void name_server(ts_mpi *mpi, const joining *join, uint32_t server) {
+    ts_peer peer = {.role = TS_ROLE_SERVER, .index = server};
+    ts_mpi_name_peer(mpi, server, peer, false, server, join->invitation[server].server.member.host);
+}
+
+/* Servers first, then the ranks of this job. */
+static terse_status fill_tables(joining *join) {
+    ts_mpi *mpi = join->mpi;
+    const ts_mpi_entry *own = own_entry(join);
+    uint32_t servers = join->plan.servers, workers = join->roll->size, rank = join->roll->rank;
+    TS_TRY(ts_mpi_make_tables(mpi, (size_t)servers + workers, (size_t)join->plan.job + 1));
+    TS_TRY(ts_bell_reserve(mpi->bell, servers + workers));
+    ts_transport_job *job = &mpi->jobs[join->plan.job];
+    job->workers = workers;
+    snprintf(job->name, sizeof job->name, "%s", own->member.job);
+    for (uint32_t s = 0; s < servers; s++) {
+        const ts_mpi_invitation *invitation = &join->invitation[s];
+        ts_mpi_way way = {.comm = join->comm[s], .rank = 0, .lifeline = join->lifeline[s], .shares = invitation->shares};
+        ts_mpi_set_peer(mpi, s, &way, own, &invitation->server);
+        mpi->peers[s].spoke = true; /* it waits for our first word */
+        name_server(mpi, join, s);
+        TS_TRY(ts_bell_add(mpi->bell, &invitation->server.bell, invitation->first + rank, false));
+        TS_TRY(ts_mpi_reserve_link(mpi));
+        mpi->links[mpi->link_count++] = (ts_mpi_link){.comm = join->comm[s], .first = s, .open = 1};
+        join->lifeline[s] = -1; /* the peer's */
+    }
+    for (uint32_t r = 0; r < workers; r++) { /* nothing is ever sent to them: they are there to be counted and named */
+        const ts_mpi_entry *entry = &join->roll->entries[r];
+        ts_mpi_way way = {.comm = mpi->comm, .rank = (int)r, .lifeline = -1, .shares = 1};
+        ts_mpi_set_peer(mpi, servers + r, &way, own, entry);
+        ts_mpi_name_peer(mpi, servers + r, (ts_peer){.role = TS_ROLE_WORKER, .index = r, .job = join->plan.job}, false, r, entry->member.host);
+        TS_TRY(ts_bell_add(mpi->bell, &entry->bell, servers + rank, r == rank));
+    }
+    mpi->base.self = servers + rank;
+    mpi->base.servers = servers;
+    mpi->base.workers = workers;
+    mpi->base.job_count = join->plan.job + 1;
+    mpi->base.peer_count = servers + workers;
+    return TERSE_OK;
+}
+
+terse_status ts_mpi_attach(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
+    joining join = {.mpi = mpi, .options = options, .roll = roll, .error = error,
+                    .until_us = ts_mpi_clock_us() + options->deadline_us};
+    terse_status status = share_plan(&join);
+    for (uint32_t s = 0; status == TERSE_OK && s < join.plan.servers; s++) status = join_server(&join, s);
+    if (status == TERSE_OK && roll->rank == 0) ts_door_say(join.lifeline[0], TS_DOOR_ATTACHED);
+    if (status == TERSE_OK) {
+        status = fill_tables(&join);
+        if (status != TERSE_OK) status = ts_error_set(error, status, "no memory for the tables of peers");
+    }
+    for (uint32_t s = 0; join.lifeline && s < join.plan.servers; s++) {
+        if (join.lifeline[s] >= 0) close(join.lifeline[s]);
+    }
+    ts_mem_free(join.doors);
+    ts_mem_free(join.invitation);
+    ts_mem_free(join.comm);
+    ts_mem_free(join.lifeline);
+    return status;
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs that join later. Each server has a door (door.h). Rank 0 of a new job knocks at server 0's, which gives it the
+ * next job number, one job at a time; then all its workers knock at each server's door in turn, and when all have, that
+ * server and they make an intercommunicator by MPI_Comm_accept and connect, over MPI_COMM_SELF at the server: no server
+ * waits for another. The knocks' connections stay as lifelines.
+ *
+ * Why lifelines: in Open MPI 4.1.4 a write to a TCP connection that has just broken registers an event on a closed
+ * descriptor (btl_tcp_endpoint.c, endpoint_send); when the number is used again, as it is by the next job's
+ * connections, libevent's list becomes a ring and MPI_Improbe never returns. So nothing is written to a process whose
+ * lifeline is cut, and the server never connects by itself, but waits for the worker's first message.
+ *
+ * Nothing is given back to MPI when a job has ended: a freed communicator's context id would be the next job's, whose
+ * ranks would then be given what is left of the old one's messages; and MPI_Comm_disconnect waits for the dead.
+ */
+#include <mpi.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/card.h"
+#include "common/net/mpi_daemon_internal.h"
+
+#define LOOK_EVERY_US 1000u
+#define LOST_GRACE_US 2000000u   /* what a dead process has sent is here by then */
+#define ENDED_GRACE_US 10000000u /* so long a worker whose job has ended may take to read why */
+
+terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon **out, ts_error *error) {
+    ts_mpi_daemon *daemon = ts_mem_calloc(1, sizeof *daemon);
+    TS_REQUIRE(daemon, ts_error_set(error, TERSE_ENOMEM, "no memory for the daemon"));
+    snprintf(daemon->dir, sizeof daemon->dir, "%s", options->run_dir);
+    daemon->deadline_us = options->deadline_us;
+    daemon->to_leader = -1;
+    daemon->jobs_most = options->jobs_most ? options->jobs_most : 1;
+    terse_status status = ts_door_create(daemon->token, TS_MPI_WIRE_VERSION, sizeof(ts_mpi_entry), &daemon->door);
+    if (status != TERSE_OK) {
+        ts_mem_free(daemon);
+        return ts_error_set(error, status, "no socket can be had for workers to knock at");
+    }
+    *out = daemon;
+    return TERSE_OK;
+}
+
+uint16_t ts_mpi_daemon_port(const ts_mpi_daemon *daemon) { return ts_door_port(daemon->door); }
+
+static terse_status write_card(const ts_mpi_daemon *daemon, const ts_mpi_roll *roll, const uint8_t *token, ts_error *error) {
+    ts_card card = {.wire = TS_MPI_WIRE_VERSION, .pid = (uint64_t)getpid(), .birth = ts_process_birth(getpid())};
+    card.doors = ts_mem_calloc(roll->size, sizeof *card.doors);
+    TS_REQUIRE(card.doors, ts_error_set(error, TERSE_ENOMEM, "no memory for the daemon's card"));
+    memcpy(card.token, token, sizeof card.token);
+    for (uint32_t r = 0; r < roll->size; r++) {
+        if (roll->entries[r].member.role != TS_ROLE_SERVER) continue;
+        card.doors[card.servers] = roll->entries[r].bell;
+        card.doors[card.servers++].port = (uint16_t)roll->entries[r].door;
+    }
+    terse_status status = ts_card_write(daemon->dir, &card);
+    if (status != TERSE_OK) status = ts_error_set(error, status, "%s cannot be written to", daemon->dir);
+    ts_card_free(&card);
+    return status;
+}
+
+/* Servers are on the line with server 0, so that one's end is noticed at once. */
+static terse_status call_leader(ts_mpi_daemon *daemon, const ts_mpi_roll *roll, ts_error *error) {
+    const ts_mpi_entry *leader = &roll->entries[0];
+    ts_door_knock knock = {.version = TS_MPI_WIRE_VERSION, .job = TS_DOOR_SERVER, .rank = roll->rank, .size = roll->size,
+                           .entry_bytes = sizeof daemon->own};
+    memcpy(knock.token, daemon->token, sizeof knock.token);
+    uint32_t address = ts_bell_way(&daemon->own.bell, &leader->bell);
+    terse_status status = address ? ts_door_visit(address, (uint16_t)leader->door, &knock, &daemon->own,
+                                                  ts_mpi_clock_us() + daemon->deadline_us, &daemon->to_leader) : TERSE_EPEER;
+    if (status == TERSE_OK) return TERSE_OK;
+    return ts_error_set(error, status, "server 0 on %.32s cannot be reached by TCP: %s", leader->member.host, terse_strerror(status));
+}
+
+terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    uint8_t token[TS_DOOR_TOKEN_BYTES] = {0};
+    daemon->own = roll->entries[roll->rank];
+    daemon->leads = mpi->names[roll->rank].index == 0;
+    for (uint32_t r = 0; r < roll->size; r++)
+        TS_REQUIRE(roll->entries[r].door != 0, ts_error_set(error, TERSE_EMISMATCH, "%s was started without a run directory",
+                                                            mpi->names[r].name));
+    if (daemon->leads && getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
+        return ts_error_set(error, TERSE_EIO, "the system gives no random bytes for the daemon's token");
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->deadline_us, 4, "not all servers have come up within the deadline");
+    int result = MPI_Bcast(token, sizeof token, MPI_BYTE, 0, mpi->comm);
+    ts_mpi_watchdog_disarm(watchdog);
+    TS_REQUIRE(result == MPI_SUCCESS, ts_error_set(error, TERSE_EPEER, "server 0 cannot be heard"));
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* an accept that fails is not the server's end */
+    ts_door_set_token(daemon->door, token);
+    memcpy(daemon->token, token, sizeof token);
+    if (!daemon->leads) return call_leader(daemon, roll, error);
+    TS_TRY(ts_run_dir_make(options->run_dir, error));
+    return write_card(daemon, roll, token, error);
+}
+
+void ts_mpi_daemon_destroy(ts_mpi_daemon *daemon) {
+    if (!daemon) return;
+    if (daemon->leads) ts_run_dir_remove(daemon->dir, TS_RUN_DIR_CARD);
+    if (daemon->to_leader >= 0) close(daemon->to_leader);
+    ts_door_destroy(daemon->door);
+    ts_mem_free(daemon);
+}
+
+/* ---- lifelines -------------------------------------------------------------------------------------------------------- */
+
+static ts_door_guest *guest_of(const ts_mpi_daemon *daemon, uint32_t peer) {
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count);
+    for (size_t g = 0; g < count; g++) {
+        if (guests[g]->peer == peer) return guests[g];
+    }
+    return NULL;
+}
+
+static void leave(ts_mpi *mpi, uint32_t number, uint64_t grace_us) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->leaving_us == 0 && mpi->daemon) mpi->daemon->leaving++;
+    uint64_t at = ts_mpi_clock_us() + grace_us;
+    if (peer->leaving_us == 0 || at < peer->leaving_us) peer->leaving_us = at;
+}
+
+static void lose(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->lost || peer->dropped) return;
+    peer->lost = true;
+    ts_mpi_forget_queue(mpi, number);
+    ts_bell_forget(mpi->bell, number);
+    ts_log(TS_LOG_INFO, "transport", "a process has ended", "peer=\"%s\"", mpi->names[number].name);
+    if (peer->attached) leave(mpi, number, LOST_GRACE_US);
+    ts_transport_handler *handler = &mpi->base.handler;
+    if (handler->on_lost) handler->on_lost(handler->context, number);
+}
+
+bool ts_mpi_lifeline_holds(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->lost || peer->dropped || !peer->spoke) return false;
+    if (!ts_door_is_cut(peer->lifeline)) return true;
+    lose(mpi, number);
+    return false;
+}
+
+void ts_mpi_daemon_dropped(ts_mpi *mpi, uint32_t number) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    ts_bell_forget(mpi->bell, number);
+    if (peer->leaving_us && mpi->daemon) mpi->daemon->leaving--;
+    peer->leaving_us = 0;
+    if (mpi->daemon) {
+        ts_door_guest *guest = guest_of(mpi->daemon, number);
+        if (guest) ts_door_dismiss(mpi->daemon->door, guest);
+    } else {
+        close(peer->lifeline);
+    }
+    for (uint32_t l = 0; l < mpi->link_count; l++) {
+        ts_mpi_link *link = &mpi->links[l];
+        if (link->comm != peer->comm || --link->open > 0) continue;
+        *link = mpi->links[--mpi->link_count]; /* nobody there to be listened to; the communicator stays (see above) */
+        break;
+    }
+}
+
+static void drop_those_who_left(ts_mpi *mpi, uint64_t now_us) {
+    for (uint32_t p = 0; p < mpi->base.peer_count && mpi->daemon->leaving; p++) {
+        if (mpi->peers[p].leaving_us && mpi->peers[p].leaving_us <= now_us) ts_mpi_drop(mpi, p);
+    }
+}
+
+void ts_mpi_daemon_end_job(ts_mpi *mpi, uint32_t job) {
+    for (uint32_t p = 0; p < mpi->base.peer_count; p++) {
+        if (mpi->names[p].role == TS_ROLE_WORKER && mpi->names[p].job == job && mpi->peers[p].attached && !mpi->peers[p].dropped)
+            leave(mpi, p, ENDED_GRACE_US);
+    }
+}
+
+/* ---- who knocks ----------------------------------------------------------------------------------------------------------- */
+
+static bool same_party(const ts_door_guest *guest, const uint8_t *party) {
+    return guest->known && guest->peer == UINT32_MAX && memcmp(guest->knock.party, party, TS_DOOR_PARTY_BYTES) == 0;
+}
+
+void ts_mpi_turn_away(ts_mpi *mpi, const uint8_t party[TS_DOOR_PARTY_BYTES], terse_status status, const char *reason) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count);
+    uint8_t which[TS_DOOR_PARTY_BYTES]; /* it may be a guest's own, who is about to go */
+    memcpy(which, party, sizeof which);
+    ts_log(TS_LOG_WARN, "daemon", "a job was turned away", "status=%s reason=\"%s\"", terse_status_name(status), reason);
+    for (size_t g = 0; g < count;) {
+        if (!same_party(guests[g], which)) {
+            g++;
+            continue;
+        }
+        ts_door_tell(guests[g], TS_DOOR_REFUSED, status, reason, strlen(reason));
+        ts_door_dismiss(daemon->door, guests[g]);
+        guests = ts_door_guests(daemon->door, &count);
+    }
+}
+
+static uint32_t live_jobs(const ts_mpi *mpi) {
+    uint32_t live = 0;
+    for (uint32_t l = 0; l < mpi->link_count; l++) live += mpi->links[l].comm != mpi->comm;
+    return live;
+}
+
+/* Why a job may not come in; TERSE_OK when it may. */
+static terse_status check_asker(const ts_mpi *mpi, const ts_door_guest *asker, ts_error *reason) {
+    const ts_mpi_daemon *daemon = mpi->daemon;
+    if (daemon->shut) return ts_error_set(reason, TERSE_ESHUTDOWN, "the daemon lets nobody in: %s", daemon->reason.text);
+    if (live_jobs(mpi) >= daemon->jobs_most)
+        return ts_error_set(reason, TERSE_ELIMIT, "the daemon serves %u jobs at a time (limits.jobs); try again when one has ended",
+                            daemon->jobs_most);
+    if (asker->knock.size > mpi->peer_room - mpi->base.peer_count || mpi->base.job_count + 1 >= mpi->job_room)
+        return ts_error_set(reason, TERSE_ELIMIT, "the daemon has let in %u workers in its life and has no numbers left: "
+                            "start it anew", mpi->base.peer_count - mpi->base.servers);
+    return TERSE_OK;
+}
+
+static void grant(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    uint32_t number = mpi->base.job_count;
+    daemon->grant.open = true;
+    daemon->grant.job = number;
+    daemon->grant.since_us = now_us;
+    memcpy(daemon->grant.party, asker->knock.party, sizeof daemon->grant.party);
+    asker->knock.job = number;
+    asker->granted = true;
+    ts_door_tell(asker, TS_DOOR_GRANTED, TERSE_OK, &number, sizeof number);
+}
+
+/* Server 0: whether the job that joins just now has done so, or has given up. */
+static void check_grant(ts_mpi *mpi, uint64_t now_us) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count);
+    const ts_door_guest *holder = NULL;
+    for (size_t g = 0; g < count; g++) {
+        if (guests[g]->granted && memcmp(guests[g]->knock.party, daemon->grant.party, TS_DOOR_PARTY_BYTES) == 0) holder = guests[g];
+    }
+    bool late = now_us - daemon->grant.since_us > daemon->deadline_us;
+    if (holder && !holder->gone && !holder->attached_all && !late) return;
+    daemon->grant.open = false;
+    if (holder && late && holder->peer == UINT32_MAX) {
+        ts_error reason;
+        ts_error_set(&reason, TERSE_ETIMEDOUT, "not all %u workers of the job have knocked within %g s", holder->knock.size,
+                     (double)daemon->deadline_us * 1e-6);
+        ts_mpi_turn_away(mpi, daemon->grant.party, TERSE_ETIMEDOUT, reason.text);
+    }
+}
+
+/* The one that has waited longest. */
+static ts_door_guest *next_asker(const ts_mpi_daemon *daemon) {
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count), *first = NULL;
+    for (size_t g = 0; g < count; g++) {
+        ts_door_guest *guest = guests[g];
+        if (!guest->known || guest->gone || guest->knock.job != TS_DOOR_NO_JOB) continue;
+        if (!first || guest->since_us < first->since_us) first = guest;
+    }
+    return first;
+}
+
+static void give_numbers(ts_mpi *mpi, uint64_t now_us) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    if (daemon->grant.open) check_grant(mpi, now_us);
+    for (ts_door_guest *asker; !daemon->grant.open && (asker = next_asker(daemon)) != NULL;) {
+        ts_error reason;
+        terse_status status = check_asker(mpi, asker, &reason);
+        if (status == TERSE_OK) grant(mpi, asker, now_us);
+        else ts_mpi_turn_away(mpi, asker->knock.party, status, reason.text);
+    }
+}
+
+/* Parties that can no longer become jobs, and guests that are gone. Returns one whose party is complete, or NULL. */
+static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count);
+    for (size_t g = 0; g < count; g++) {
+        ts_door_guest *guest = guests[g];
+        if (guest->peer != UINT32_MAX) {
+            if (guest->gone && !guest->ending) lose(mpi, guest->peer);
+            continue;
+        }
+        if (guest->known && guest->knock.job == TS_DOOR_SERVER) {
+            if (guest->knock.rank < mpi->base.servers) guest->peer = guest->knock.rank;
+            continue;
+        }
+        if (!guest->known || guest->knock.job == TS_DOOR_NO_JOB) {
+            if (!guest->known || !guest->gone) continue;
+            ts_door_dismiss(daemon->door, guest);
+            return look_at_guests(mpi, now_us);
+        }
+        terse_status status = TERSE_OK;
+        if (guest->gone) status = TERSE_EPEER;
+        else if (guest->knock.job < mpi->base.job_count) status = TERSE_ESTALE;
+        else if (guest->knock.job >= mpi->job_room) status = TERSE_ELIMIT;
+        else if (now_us - guest->since_us > daemon->deadline_us) status = TERSE_ETIMEDOUT;
+        if (status != TERSE_OK) {
+            ts_mpi_turn_away(mpi, guest->knock.party, status,
+                             status == TERSE_EPEER ? "a worker of the job ended while it was joining"
+                                                   : "the job was too late: its workers did not knock together");
+            return look_at_guests(mpi, now_us);
+        }
+        if (ts_mpi_party_complete(daemon, guest)) return guest;
+    }
+    return NULL;
+}
+
+static void listen_to_leader(ts_mpi *mpi) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    char word;
+    ssize_t got = recv(daemon->to_leader, &word, 1, MSG_DONTWAIT);
+    if (got > 0) {
+        daemon->told_to_end = daemon->told_to_end || word == TS_DOOR_ENDING;
+    } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        close(daemon->to_leader);
+        daemon->to_leader = -1;
+        if (!daemon->told_to_end) lose(mpi, 0);
+    }
+}
+
+void ts_mpi_daemon_say_ending(ts_mpi_daemon *daemon) {
+    size_t count;
+    ts_door_guest **guests = ts_door_guests(daemon->door, &count);
+    if (daemon->to_leader >= 0) ts_door_say(daemon->to_leader, TS_DOOR_ENDING);
+    for (size_t g = 0; g < count; g++) {
+        if (guests[g]->known && guests[g]->knock.job == TS_DOOR_SERVER) ts_door_say(guests[g]->fd, TS_DOOR_ENDING);
+    }
+}
+
+bool ts_mpi_daemon_poll(ts_mpi *mpi, uint64_t now_us) {
+    ts_mpi_daemon *daemon = mpi->daemon;
+    if (now_us - daemon->looked_us < LOOK_EVERY_US) return false;
+    daemon->looked_us = now_us;
+    if (daemon->leaving) drop_those_who_left(mpi, now_us);
+    bool moved = ts_door_poll(daemon->door, now_us);
+    if (daemon->to_leader >= 0) listen_to_leader(mpi);
+    if (daemon->leads) give_numbers(mpi, now_us);
+    ts_door_guest *one = look_at_guests(mpi, now_us);
+    if (!one) return moved;
+    ts_mpi_let_in(mpi, one);
+    return true;
+}
+
+void ts_mpi_daemon_shut(ts_mpi *mpi, const char *reason) {
+    mpi->daemon->shut = true;
+    snprintf(mpi->daemon->reason.text, sizeof mpi->daemon->reason.text, "%s", reason);
+}

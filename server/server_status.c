@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server_status.h"
+
+#include <jansson.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/job.h"
+#include "server/server_memory.h"
+
+#define ENDED_SHOWN 16u
+
+static const char *const server_states[] = {"running", "finished", "failed"};
+static const char *const job_states[] = {"running", "finished", "failed"};
+
+static json_t *job_object(const ts_job *job) {
+    char waiting[512] = "";
+    if (job->state == TS_JOB_RUNNING) ts_job_waiting(job, waiting, sizeof waiting);
+    return json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "number", (json_int_t)job->id, "name", job->name,
+                     "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
+                     (json_int_t)job->members.attached, "done", (json_int_t)job->members.done, "gone",
+                     (json_int_t)job->members.gone, "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),
+                     "waiting", waiting, "message", job->message.text);
+}
+
+/* Those that run, and the last that have ended; a number that no job came for is no job. */
+static json_t *job_list(const ts_server *server) {
+    json_t *list = json_array();
+    uint32_t ended = 0, running = 0;
+    for (uint32_t j = 0; j < server->job_count; j++) running += server->jobs[j]->state == TS_JOB_RUNNING;
+    uint32_t skip = server->job_count - running > ENDED_SHOWN ? server->job_count - running - ENDED_SHOWN : 0;
+    for (uint32_t j = 0; list && j < server->job_count; j++) {
+        const ts_job *job = server->jobs[j];
+        if (job->members.count == 0 || (job->state != TS_JOB_RUNNING && ended++ < skip)) continue;
+        json_t *object = job_object(job);
+        if (object && json_array_append_new(list, object) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+terse_status ts_server_status(const ts_server *server, bool draining, char **text, size_t *bytes) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const char *state = server->state == TS_SERVER_RUNNING && draining ? "draining" : server_states[server->state];
+    ts_server_memory memory = ts_server_memory_of(server);
+    json_t *root = json_pack("{s:s, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:o}", "version", TS_VERSION, "pid", (json_int_t)getpid(),
+                             "time", (double)now.tv_sec + (double)now.tv_nsec * 1e-9, "server", (json_int_t)server->index,
+                             "servers", (json_int_t)server->transport->servers, "state", state, "message", server->message.text,
+                             "memory_bytes", (json_int_t)memory.resident, "jobs", job_list(server));
+    TS_REQUIRE(root, TERSE_ENOMEM);
+    char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(root);
+    TS_REQUIRE(dump, TERSE_ENOMEM);
+    size_t len = strlen(dump);
+    dump[len] = '\n'; /* where the 0 stood: its length is told */
+    *text = dump;
+    *bytes = len + 1;
+    return TERSE_OK;
+}

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon, and jobs in mpiruns of their own that join it, leave it, and are killed."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from daemon import Daemon, command, descendants, hash_of, kill_job, sets
+from launch import BUILD, Run, job, kill
+
+MLP = "configs/fashion-mnist.yaml"
+SHORT = ["training.max_steps=40", "consistency.deadline_s=8"]
+LONG = ["consistency.deadline_s=8"]
+SERVER = ["consistency.deadline_s=8"]
+
+
+def reference(folder, seconds, workers=2):
+    """The hash of the same job in one mpirun."""
+    path = os.path.join(folder, "reference.json")
+    run = Run(job(2, workers, MLP, SHORT, ["--summary", path]), seconds)
+    assert run.finish() == 0, run.text()
+    return hash_of(path)
+
+
+def good_job(daemon, folder, seconds, name="good"):
+    path = os.path.join(folder, f"{name}.json")
+    run = daemon.job(seconds, overrides=SHORT, more=["--summary", path])
+    assert run.finish() == 0, f"{run.text()}\n{daemon.log()}"
+    return hash_of(path)
+
+
+def one_after_another(folder, seconds):
+    expected = reference(folder, seconds / 3)
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        assert "--ompi-server file:" in daemon.said and "terse-worker" in daemon.said, daemon.said
+        servers = {daemon.server(0), daemon.server(1)}
+        for number in range(2):
+            assert good_job(daemon, folder, seconds / 3, f"job{number}") == expected, "another result than in one mpirun"
+            daemon.wait_until(lambda: not daemon.running(), 10, "the job is gone from the status")
+        listed = daemon.status()["jobs"]
+        assert [(j["state"], j["workers"], j["step"]) for j in listed] == [("finished", 2, 40)] * 2, listed
+        assert daemon.lives() >= servers
+        done = command(["start", MLP, "--run-dir", daemon.dir])
+        assert done.returncode == 1 and "runs in" in done.stderr, done
+        done = command(["stop", daemon.dir])
+        assert done.returncode == 0 and not daemon.lives(), f"{done}\n{daemon.lives()}"
+        for verb in ("status", "stop"):
+            done = command([verb, daemon.dir])
+            assert done.returncode == 3 and "no daemon" in done.stderr, done
+
+
+def two_at_a_time(folder, seconds):
+    expected = reference(folder, seconds / 3)
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        paths = [os.path.join(folder, f"{n}.json") for n in "ab"]
+        # The first is still at it when the second comes: it trains on after the others' end.
+        first = daemon.job(seconds, overrides=LONG)
+        assert first.wait_for("step ", 30), first.text()
+        runs = [daemon.job(seconds, overrides=SHORT, more=["--summary", path]) for path in paths]
+        for run, path in zip(runs, paths):
+            assert run.finish() == 0, f"{run.text()}\n{daemon.log()}"
+            assert hash_of(path) == expected
+        assert [j["number"] for j in daemon.running() if j["state"] == "running" and j["done"] == 0] == [0], daemon.status()
+        kill_job(first)
+
+
+def killed_in_training(folder, seconds):
+    """The whole job dies at once, mid-traffic; another one trains on meanwhile, and the next is served."""
+    expected = reference(folder, seconds / 3)
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        servers = {daemon.server(0), daemon.server(1)}
+        other = daemon.job(seconds, overrides=["training.max_steps=150", "consistency.deadline_s=8"])
+        victim = daemon.job(seconds, overrides=LONG)
+        assert victim.wait_for("step ", 40) and other.wait_for("step ", 40), victim.text()
+        kill_job(victim)
+        daemon.wait_until(lambda: "without a goodbye" in daemon.log(), 10, "the servers notice")
+        assert other.finish() == 0, f"{other.text()}\n{daemon.log()}"
+        assert good_job(daemon, folder, seconds / 3) == expected
+        assert daemon.lives() >= servers
+        states = {j["state"] for j in daemon.status()["jobs"] if j["message"]}
+        assert states == {"failed"}, daemon.status()
+
+
+def knocks(port):
+    """How many connections stand at a door."""
+    with open("/proc/net/tcp", encoding="ascii") as file:
+        rows = [line.split() for line in file.read().splitlines()[1:]]
+    return sum(1 for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01")
+
+
+def door(daemon, server):
+    with open(os.path.join(daemon.dir, "daemon"), encoding="utf-8") as file:
+        return int(next(line for line in file if line.startswith(f"server {server} ")).split()[3])
+
+
+def killed_while_joining(count, mpirun=()):
+    def case(folder, seconds):
+        with Daemon(folder, MLP, overrides=SERVER, mpirun=mpirun) as daemon:
+            servers = {daemon.server(0), daemon.server(1)}
+            began = time.monotonic()
+            for strike in range(count):
+                port = door(daemon, strike % 2)
+                at_rest = knocks(port)
+                victim = daemon.job(seconds, overrides=LONG)
+                until = time.monotonic() + 20
+                while knocks(port) == at_rest and time.monotonic() < until:
+                    time.sleep(0.001)
+                time.sleep((strike * 7 % 10) * 0.006)  # joining takes some 20 ms a server
+                kill_job(victim)
+                assert daemon.lives() >= servers, daemon.log()
+                daemon.wait_until(lambda: knocks(port) == at_rest, 20, "the lifelines of the dead are closed")
+            # What of them came in ends; the next is served, and by all servers.
+            assert good_job(daemon, folder, seconds / 2)
+            assert daemon.lives() >= servers, daemon.log()
+            assert time.monotonic() - began < seconds, daemon.log()
+            assert "joined" in daemon.log(), daemon.log()
+    return case
+
+
+def one_worker_killed(folder, seconds):
+    """A worker dies: its job ends with a sentence that names it, the servers stay."""
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        run = daemon.job(seconds, overrides=LONG)
+        assert run.wait_for("step ", 40), run.text()
+        pid = run.ranks()[1]
+        began = time.monotonic()
+        kill(pid, signal.SIGKILL)
+        code = run.finish()
+        assert code is not None and time.monotonic() - began < 15, f"{code} {run.text()}"
+        assert re.search(r"worker 1 .*ended without a goodbye", run.text()), run.text()
+        assert good_job(daemon, folder, seconds / 2)
+
+
+def stop_with_a_job(folder, seconds):
+    """Nobody is let in any more; after daemon.drain_s the job is told, and all ends."""
+    with Daemon(folder, MLP, overrides=SERVER + ["daemon.drain_s=3"]) as daemon:
+        run = daemon.job(seconds, overrides=LONG)
+        assert run.wait_for("step ", 40), run.text()
+        stop = subprocess.Popen([f"{BUILD}/terse", "stop", daemon.dir], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        daemon.wait_until(lambda: "nobody is let in" in daemon.log(), 10, "draining")
+        late = daemon.job(seconds, overrides=SHORT)
+        fails(late, "lets nobody in")
+        said = stop.communicate(timeout=30)[0]
+        assert stop.returncode == 0, said
+        fails(run, "told to stop")
+        assert not daemon.lives(), daemon.lives()
+
+
+def ends_when_empty(folder, seconds):
+    with Daemon(folder, MLP, overrides=SERVER + ["daemon.when_empty=exit"]) as daemon:
+        assert good_job(daemon, folder, seconds / 2)
+        daemon.wait_until(lambda: not daemon.lives(), 15, "all ends with the last job")
+        assert "msg=\"the daemon has ended\" exit=0" in daemon.log(), daemon.log()
+        assert not os.path.exists(os.path.join(daemon.dir, "daemon")), os.listdir(daemon.dir)
+
+
+def fails(run, words, limit=30):
+    began = time.monotonic()
+    code = run.finish()
+    text = run.text()
+    assert code is not None and "test accuracy" not in text, f"exit {code}:\n{text}"  # mpirun's 0 means nothing
+    assert time.monotonic() - began < limit, text
+    assert words in text, f"nobody said '{words}':\n{text}"
+
+
+def daemon_not_there(folder, seconds):
+    """Each is a named error within the deadline."""
+    def attach(place, more=()):
+        return Run(list(more) + job(0, 2, MLP, SHORT + [f"daemon.dir={place}"]), seconds)
+    fails(attach(os.path.join(folder, "nothing")), "No such file")
+    place = os.path.join(folder, "place")
+    os.mkdir(place, 0o700)
+    fails(attach(place), "holds no daemon")
+    os.chmod(place, 0o750)
+    fails(attach(place), "mode 0750")
+    done = command(["start", MLP, "--run-dir", place])
+    assert done.returncode == 1 and "mode 0750" in done.stderr, done
+    for verb in ("status", "stop"):
+        done = command([verb, place])
+        assert done.returncode == 1 and "mode 0750" in done.stderr, done
+    os.chmod(place, 0o700)
+    with open(os.path.join(place, "daemon"), "w", encoding="utf-8") as file:
+        file.write("something else\n")
+    fails(attach(place), "no daemon's card")
+    done = command(["stop", os.path.join(folder, "nothing")])
+    assert done.returncode == 3, done
+
+
+def stale_directory(folder, seconds):
+    """Everything of a daemon is killed: its files say nothing that is believed, and a new one can start there."""
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        kept = os.path.join(folder, "kept")
+        shutil.copytree(daemon.dir, kept)
+        for pid in daemon.lives():
+            kill(pid, signal.SIGKILL)
+        daemon.wait_until(lambda: not daemon.lives(), 10, "all are dead")
+        for name in os.listdir(kept):
+            shutil.copy(os.path.join(kept, name), daemon.dir)
+        assert command(["status", daemon.dir]).returncode == 3
+        fails(daemon.job(seconds, overrides=SHORT), "cannot be reached")
+        with Daemon(folder, MLP, overrides=SERVER) as again:
+            # Whoever still has the old card's token is turned away.
+            with open(os.path.join(kept, "daemon"), encoding="utf-8") as file:
+                old = re.search(r"token \w+", file.read()).group(0)
+            path = os.path.join(again.dir, "daemon")
+            with open(path, encoding="utf-8") as file:
+                card = file.read()
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(re.sub(r"token \w+", old, card))
+            fails(again.job(seconds, overrides=SHORT), "token")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(card)
+            assert good_job(again, folder, seconds / 3)
+            assert command(["stop", again.dir, "--now"]).returncode == 0
+        assert not again.lives()
+
+
+def name_server_wrong_or_dead(folder, seconds):
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        servers = {daemon.server(0), daemon.server(1)}
+        words = daemon.words(2, SHORT)
+        at = words.index("--ompi-server")
+        fails(Run(words[:at] + words[at + 2:], seconds), "--ompi-server")
+        daemon.wait_until(lambda: not daemon.running(), 20, "nobody of it stays")
+        assert good_job(daemon, folder, seconds / 3), "served as if nothing had been"
+        name_server = next(p for p in daemon.lives() if b"ompi-server" in open(f"/proc/{p}/cmdline", "rb").read().split(b"\0")[0])
+        kill(name_server, signal.SIGKILL)
+        run = daemon.job(seconds, overrides=SHORT)
+        began = time.monotonic()
+        code = run.finish()
+        assert code is not None and time.monotonic() - began < 30, run.text()
+        daemon.wait_until(lambda: "ompi-server has ended" in daemon.log(), 10, "the log says so")
+        assert daemon.lives() >= servers, daemon.log()
+        done = command(["stop", daemon.dir])
+        assert done.returncode == 0 and not daemon.lives(), done
+
+
+def server_killed(number):
+    def case(folder, seconds):
+        """Its part of the parameters is gone: all end, and say which."""
+        with Daemon(folder, MLP, overrides=SERVER) as daemon:
+            run = daemon.job(seconds, overrides=LONG)
+            assert run.wait_for("step ", 40), run.text()
+            kill(daemon.server(number), signal.SIGKILL)
+            fails(run, f"server {number}")
+            daemon.wait_until(lambda: not daemon.lives(), 20, "all ends")
+            assert f"server {number}" in daemon.log() and "its part of the parameters" in daemon.log(), daemon.log()
+            fails(daemon.job(seconds, overrides=SHORT), "unable to connect")  # mpirun itself: ompi-server is gone
+    return case
+
+
+def keeper_killed(folder, seconds):
+    """What keeps it all is killed: nothing is left running."""
+    del seconds
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        kill(daemon.keeper(), signal.SIGKILL)
+        daemon.wait_until(lambda: not daemon.lives(), 15, "all ends with its keeper")
+        assert command(["status", daemon.dir]).returncode == 3
+        assert command(["stop", daemon.dir]).returncode == 3
+
+
+def start_that_fails(folder, seconds):
+    """No servers come up: the end of the log is shown, and nothing is left."""
+    del seconds
+    place = os.path.join(folder, "run")
+    before = descendants(1)
+    done = command(["start", MLP, "--servers", "2", "--run-dir", place, "--", "--no-such-option"], 40)
+    assert done.returncode == 1 and "the end of" in done.stderr, done
+    done = command(["start", MLP, "--run-dir", place, "--timeout", "0.1"], 40)
+    assert done.returncode == 4 and "not up within" in done.stderr, done
+    time.sleep(0.5)
+    left = [p for p in descendants(1) - before if place.encode() in open(f"/proc/{p}/cmdline", "rb").read()]
+    assert not left, left
+
+
+def signals(folder, seconds):
+    """SIGUSR2 dumps whom a server waits for."""
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        run = daemon.job(seconds, overrides=LONG)
+        assert run.wait_for("step ", 40), run.text()
+        kill(daemon.server(1), signal.SIGUSR2)
+        daemon.wait_until(lambda: "waits for:" in daemon.log(), 10, "the dump")
+        done = command(["status", daemon.dir])
+        assert done.returncode == 0 and "step" in done.stdout and "2 workers" in done.stdout, done
+        kill(daemon.server(0), signal.SIGINT)  # at once
+        fails(run, "told to stop")
+        daemon.wait_until(lambda: not daemon.lives(), 15, "all ends")
+
+
+CASES = [
+    ("daemon-one-after-another", 120, one_after_another),
+    ("daemon-two-at-a-time", 120, two_at_a_time),
+    ("daemon-job-killed-in-training", 120, killed_in_training),
+    ("daemon-jobs-killed-while-joining", 120, killed_while_joining(8)),
+    ("daemon-jobs-killed-while-joining-tcp", 120, killed_while_joining(4, ["--mca", "btl", "tcp,self"])),
+    ("daemon-one-worker-killed", 90, one_worker_killed),
+    ("daemon-stop-with-a-job", 90, stop_with_a_job),
+    ("daemon-ends-when-empty", 60, ends_when_empty),
+    ("daemon-not-there", 90, daemon_not_there),
+    ("daemon-stale-directory", 120, stale_directory),
+    ("daemon-name-server-wrong-or-dead", 120, name_server_wrong_or_dead),
+    ("daemon-server-killed", 90, server_killed(1)),
+    ("daemon-server-0-killed", 90, server_killed(0)),
+    ("daemon-keeper-killed", 60, keeper_killed),
+    ("daemon-start-that-fails", 60, start_that_fails),
+    ("daemon-signals", 60, signals),
+]
