@@ -258,6 +258,7 @@ void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Wel
     const ts_checkpoint *c = &job->checkpoint;
     if (!c->on) return;
     welcome->epoch = (char *)(uintptr_t)c->epoch;
+    welcome->checkpoint_at_end = job->server->config->checkpoint.at_end;
     welcome->checkpoint_folder = (char *)(uintptr_t)c->job_folder;
     if (c->from != TS_FROM_CHECKPOINT) return;
     resumed->run = (char *)(uintptr_t)c->parent.run;

@@ -62,7 +62,9 @@ static uint64_t choose_version(const ts_job *job, uint64_t now) {
     }
     if (total > 0 && version > total) version = lead->requested || config->checkpoint.at_end ? total : 0;
     if (total > 0 && version == 0 && config->checkpoint.at_end) version = total;
-    return version > now && version > lead->planned_version ? version : 0;
+    /* After the last step nothing moves any more: it is never too late for that. */
+    bool ended = total > 0 && now == total && ts_store_version(&job->store) == total;
+    return (version > now || (ended && version == now)) && version > lead->planned_version ? version : 0;
 }
 
 /* The job ends as it was asked to. */

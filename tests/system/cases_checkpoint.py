@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import struct
 import subprocess
 import time
 
@@ -285,7 +286,117 @@ def each_on_its_own_disk(folder, seconds):
     assert "worker-1-of-2.safetensors: No such file or directory" in run.text(), run.text()
 
 
+def floats(entry):
+    if entry["dtype"] == "BF16":
+        return [struct.unpack("<f", b"\0\0" + entry["bytes"][i:i + 2])[0] for i in range(0, len(entry["bytes"]), 2)]
+    return list(struct.unpack(f"<{entry['elements']}f", entry["bytes"]))
+
+
+def parameters(manifest, folder):
+    """tensor -> all of its bytes, from the servers' parts."""
+    ranges = {}
+    for part in manifest["servers"]:
+        for name, entry in read_safetensors(os.path.join(folder, part["file"])).items():
+            match = re.fullmatch(r"(.*)\[(\d+):(\d+)\](#.*)?", name)
+            if match:
+                ranges.setdefault((match[1], match[4]), []).append((int(match[2]), entry["bytes"]))
+    return {key: b"".join(raw for _, raw in sorted(found)) for key, found in ranges.items()}
+
+
+def mass(manifest, folder, what):
+    """Sum over the workers of what they have not sent yet, tensor by tensor."""
+    sums = {}
+    for part in manifest["workers"]:
+        for name, entry in read_safetensors(os.path.join(folder, part["file"])).items():
+            if name.endswith(what):
+                values = floats(entry)
+                sums[name] = [a + b for a, b in zip(sums[name], values)] if name in sums else values
+    return sums
+
+
+def ckpt(*words, code=0):
+    """terse ckpt, with the exit code it must have; what it printed."""
+    got = subprocess.run([f"{BUILD}/terse", "ckpt", *words], capture_output=True, text=True, check=False)
+    assert got.returncode == code, f"terse ckpt {' '.join(words)}: {got.returncode}\n{got.stdout}{got.stderr}"
+    return got.stdout + got.stderr
+
+
+def tools(folder, seconds):
+    """ls, verify, diff and export, on a real one."""
+    sets = ["checkpoint.every_steps=20", "checkpoint.keep=9"]
+    saved = os.path.join(folder, "saved.safetensors")
+    run = Run(job(2, 3, MLP, [f"checkpoint.dir={folder}/ckpt", f"training.max_steps={STEPS}"] + sets, ["--save", saved]),
+              seconds)
+    assert run.finish() == 0, run.text()
+    dir_ = os.path.join(folder, "ckpt")
+    found = manifests(dir_)
+    first, last = found[min(found)][1], found[STEPS][1]
+    listed = json.loads(ckpt("ls", dir_, "--json"))
+    assert [row["step"] for row in listed] == sorted(found) and all(row["complete"] for row in listed), listed
+    assert json.loads(ckpt("verify", last, "--json"))["fine"] is True
+    assert ckpt("verify", dir_).count("fine     ") == 5
+    assert json.loads(ckpt("diff", last, dir_, "--json"))["same"] is True
+    differ = json.loads(ckpt("diff", first, last, "--json", code=1))
+    assert not differ["same"] and differ["differing"] and not differ["only_first"] and not differ["only_second"], differ
+    ckpt("export", last, os.path.join(folder, "whole"))
+    want = read_safetensors(saved)
+    got = read_safetensors(os.path.join(folder, "whole", "model.safetensors"))
+    assert {n: (t["shape"], t["bytes"]) for n, t in got.items()} == {n: (t["shape"], t["bytes"]) for n, t in want.items()}
+    ckpt("export", last, os.path.join(folder, "parts"), "--max-shard-bytes", "600000")
+    with open(os.path.join(folder, "parts", "model.safetensors.index.json"), encoding="utf-8") as file:
+        index = json.load(file)
+    assert index["metadata"]["total_size"] == sum(len(t["bytes"]) for t in want.values()), index["metadata"]
+    assert len(set(index["weight_map"].values())) > 1, index
+    for name, file in index["weight_map"].items():
+        assert read_safetensors(os.path.join(folder, "parts", file))[name]["bytes"] == want[name]["bytes"], name
+    path = os.path.join(last, "worker-1-of-3.safetensors")
+    with open(path, "r+b") as file:
+        file.seek(-5, 2)
+        file.write(b"\x55")
+    assert "worker-1-of-3.safetensors" in ckpt("verify", last, code=1)
+    for words in ([], ["ls"], ["ls", "a", "b"], ["export", last, "x", "--max-shard-bytes", "0"], ["reshard", last, "x", "--servers"],
+                  ["nothing"], ["ls", "--what"]):
+        assert ckpt(*words, code=2)
+    assert "no complete checkpoint" in ckpt("verify", folder, code=1)
+
+
+def resharding(folder, seconds):
+    """2 -> 3 -> 1 servers and 4 -> 3 -> 6 workers: the same parameters, nothing of the residuals is lost, and jobs go on."""
+    sets = ["checkpoint.every_steps=20", "push={default: 'delta:16 | linear:4', rules: [{match: '*1.*', pipeline: 'topk:0.05 | int8'}]}",
+            "error_feedback={momentum_correction: 0.9}", "optimizer={name: sgd, momentum: 0.9}"]
+    whole(folder, MLP, 2, 4, sets, seconds, "ckpt")
+    source = manifests(os.path.join(folder, "ckpt"))
+    middle = min(source)
+    manifest, path = source[middle]
+    held = {"#residual": mass(manifest, path, "#residual"), "#velocity": mass(manifest, path, "#velocity")}
+    at_servers = parameters(manifest, path)
+    received = {key for key in at_servers if key[1] and key[1].startswith("#received")}
+    assert received and any(any(v) for v in held["#residual"].values()) and held["#velocity"], "a case that shows nothing"
+    for servers, workers in ((3, 3), (1, 6)):
+        target = os.path.join(folder, f"to-{servers}-{workers}")
+        ckpt("reshard", path, target, "--servers", str(servers), "--workers", str(workers))
+        (manifest, path), = manifests(target).values()
+        check_files(manifest, path)
+        assert len(manifest["servers"]) == servers and len(manifest["workers"]) == workers
+        assert json.loads(ckpt("verify", path, "--json"))["fine"] is True
+        now = parameters(manifest, path)
+        for key, raw in at_servers.items():
+            if key not in received:
+                assert now[key] == raw, key
+        for what, before in held.items():
+            after = mass(manifest, path, what)
+            assert after.keys() == before.keys()
+            for name in before:
+                scale = max(1e-6, max(abs(v) for v in before[name]))
+                worst = max(abs(a - b) for a, b in zip(after[name], before[name]))
+                assert worst <= 1e-5 * scale, (name, worst, scale)
+        got = finished(*start(folder, MLP, servers, workers, sets + [f"checkpoint.resume={path}"], seconds, f"run-{servers}"))
+        assert got["resumed_step"] == middle and got["steps"] == STEPS, got
+
+
 CASES = [
+    ("checkpoint-tools", 120, tools),
+    ("checkpoint-reshard", 120, resharding),
     ("checkpoint-resume-bits-mlp", 120, resume_is_bit_for_bit(MLP, 2, 3)),
     ("checkpoint-resume-bits-adam-qsgd", 120, resume_is_bit_for_bit(
         SOFTMAX, 2, 3, "optimizer={name: adam}", "error_feedback={}", "push={default: 'topk:0.1 | qsgd:4'}",

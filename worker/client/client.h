@@ -129,6 +129,8 @@ terse_status ts_client_resume(ts_client *client) TERSE_NODISCARD;
 terse_status ts_client_request_checkpoint(ts_client *client, bool stop, const char *reason) TERSE_NODISCARD;
 /* Whether this worker's part of one is still to be written or told of: bye has to wait. */
 bool ts_client_checkpoint_pending(const ts_client *client);
+/* Writes what a cut waits for, while the user's thread waits for something else; lets go of the lock. */
+void ts_client_cut_due(ts_client *client);
 /* The step of the last complete checkpoint that is known here. Returns false when there is none. */
 bool ts_client_last_checkpoint(const ts_client *client, uint64_t *version);
 /* Announces that no more pushes come. Returns TERSE_OK, TERSE_ESTATE (some tensors are a step ahead of others). */

@@ -212,6 +212,7 @@ static terse_status begin_part(ts_client *client, ts_error *error) {
 void ts_client_cut(struct ts_client *client, uint32_t t) {
     ts_client_checkpoint *c = &client->checkpoint;
     if ((c->state != TS_PART_AHEAD && c->state != TS_PART_OPEN) || client->tensors[t].step != c->version) return;
+    if (client->tensors[t].phase != TS_TENSOR_IDLE) return;
     if (c->state == TS_PART_OPEN && c->cut[t]) return;
     bool first = c->state == TS_PART_AHEAD;
     ts_error error = {""};
@@ -235,6 +236,21 @@ void ts_client_cut(struct ts_client *client, uint32_t t) {
     ts_client_take_back(client);
 }
 
+void ts_client_cut_due(struct ts_client *client) {
+    const ts_client_checkpoint *c = &client->checkpoint;
+    bool over = client->state == TS_CLIENT_LEAVING || client->state == TS_CLIENT_DONE;
+    if (c->state != TS_PART_AHEAD && c->state != TS_PART_OPEN) return;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
+        ts_client_tensor *tensor = &client->tensors[t];
+        if (over && tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand && !tensor->unanswered && !tensor->deferred) {
+            tensor->step++; /* no further push settles it */
+            tensor->phase = TS_TENSOR_IDLE;
+            client->pushed_tensors--;
+        }
+        ts_client_cut(client, t);
+    }
+}
+
 /* ---- what server 0 says ----------------------------------------------------------------------------------------------------- */
 
 static void say(ts_client *client, Terse__Checkpoint__Kind kind, uint64_t serial, uint64_t version) {
@@ -256,12 +272,9 @@ static void say(ts_client *client, Terse__Checkpoint__Kind kind, uint64_t serial
 /* Whether some tensor has left the step already. */
 static bool is_past(const ts_client *client, uint64_t version) {
     if (client->state == TS_CLIENT_ATTACHING) return false; /* at a step that server 0 knows to be before */
-    if (client->state != TS_CLIENT_TRAINING) return true;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
         const ts_client_tensor *tensor = &client->tensors[t];
-        bool settled = tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand && !tensor->unanswered && !tensor->deferred;
-        if (tensor->step > version || (tensor->step == version && tensor->phase != TS_TENSOR_IDLE && !settled)) return true;
-        if (tensor->step == version && settled) return true; /* it will be one step further at its next push */
+        if (tensor->step > version || (tensor->step == version && tensor->phase != TS_TENSOR_IDLE)) return true;
     }
     return false;
 }
@@ -287,6 +300,11 @@ static void on_plan(ts_client *client, const Terse__Checkpoint *plan) {
     say(client, TERSE__CHECKPOINT__KIND__PLANNED, plan->serial, plan->version);
 }
 
+/* Whether that is after the last step of all. */
+static bool is_last(const ts_client *client, uint64_t version) {
+    return client->contract->total_steps > 0 && version >= client->contract->total_steps;
+}
+
 void ts_client_on_checkpoint(struct ts_client *client, const Terse__Checkpoint *message) {
     ts_client_checkpoint *c = &client->checkpoint;
     bool current = c->state != TS_PART_NONE && message->serial == c->serial;
@@ -297,15 +315,20 @@ void ts_client_on_checkpoint(struct ts_client *client, const Terse__Checkpoint *
     memcpy(c->run, message->run, ts_ckpt_is_id(message->run) ? sizeof c->run : 0);
     switch (message->kind) {
     case TERSE__CHECKPOINT__KIND__PLAN: on_plan(client, message); break;
-    case TERSE__CHECKPOINT__KIND__NOTED: c->noted = c->noted || current; break;
+    case TERSE__CHECKPOINT__KIND__NOTED:
+        c->noted = c->noted || current;
+        c->last_over = c->last_over || (current && is_last(client, message->version));
+        break;
     case TERSE__CHECKPOINT__KIND__COMMITTED:
         c->noted = c->noted || current;
         c->committed = true;
+        c->last_over = c->last_over || is_last(client, message->version);
         if (message->version > c->committed_version) c->committed_version = message->version;
         if (message->keep_from > c->keep_from) c->keep_from = message->keep_from;
         break;
     case TERSE__CHECKPOINT__KIND__ABANDONED:
         c->noted = c->noted || current;
+        c->last_over = c->last_over || is_last(client, message->version);
         if (current && c->state == TS_PART_AHEAD) c->state = TS_PART_NONE;
         break;
     default: client->counters.dropped_frames++; break;
@@ -325,6 +348,9 @@ bool ts_client_checkpoint_pending(const ts_client *client) {
     const ts_client_checkpoint *c = &client->checkpoint;
     bool settled = c->state == TS_PART_WRITTEN || c->state == TS_PART_FAILED;
     if (c->state == TS_PART_OPEN || c->state == TS_PART_CLOSING) return true;
+    if (c->at_end && !c->last_over && c->dir && is_last(client, client->done_steps) &&
+        ts_client_now(client) - client->done_us < client->deadline_us)
+        return true; /* its plan is still to come */
     /* Server 0 may have given it up and left. */
     return settled && !c->noted && ts_client_now(client) - c->settled_us < client->deadline_us;
 }
@@ -380,6 +406,7 @@ static void take_resumed(ts_client *client, const Terse__Resumed *resumed) {
     memcpy(c->run, is.run, sizeof c->run);
     c->committed = true;
     c->committed_version = is.version;
+    c->last_over = is_last(client, is.version);
 }
 
 void ts_client_checkpoint_welcome(struct ts_client *client, const Terse__Welcome *welcome) {
@@ -403,6 +430,7 @@ void ts_client_checkpoint_welcome(struct ts_client *client, const Terse__Welcome
         }
         if (status != TERSE_OK) ts_client_fail(client, status, "checkpoints: %s", terse_strerror(status));
     }
+    c->at_end = welcome->checkpoint_at_end;
     if (welcome->resumed) take_resumed(client, welcome->resumed);
     if (welcome->resumed && !c->dir)
         ts_client_fail(client, TERSE_ECONFIG, "the job goes on from a checkpoint, and checkpoint.dir is not set at worker %" PRIu32,

@@ -43,6 +43,7 @@ typedef struct {
     ts_ckpt_part part;
     ts_error reason;
     bool noted;
+    bool at_end, last_over;    /* one is due after the last step; and it has been, or will not be */
     uint64_t report_us, settled_us;
     uint64_t keep_from;        /* older parts of the run are to go */
     bool joinable;             /* there is, or was, a thread that closes */

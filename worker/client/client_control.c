@@ -204,6 +204,7 @@ terse_status ts_client_done(ts_client *client) {
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) ts_client_cut(client, t);
     if (client->state == TS_CLIENT_FAILED) return client->failure;
     client->done_steps = steps;
+    client->done_us = ts_client_now(client);
     client->state = TS_CLIENT_LEAVING;
     for (uint32_t s = 0; s < client->server_count; s++) ts_client_send_done(client, &client->servers[s]);
     return TERSE_OK;

@@ -135,7 +135,7 @@ struct ts_client {
     size_t unanswered_bytes; /* of large packets */
     bool impatient;         /* nothing came for long enough: this step goes on without waiting */
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
-    uint64_t done_steps;
+    uint64_t done_steps, done_us;
     struct {
         uint64_t sequence; /* of the last reduce; 0 before the first */
         double *values;

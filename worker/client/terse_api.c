@@ -74,6 +74,7 @@ terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *arg
     terse_status status = TERSE_OK;
     ts_client_flush(client->client);
     while (!ready(client, argument)) {
+        ts_client_cut_due(client->client);
         /* Who is silent too long fails the client in its tick; a server that lives may let us wait for a slow worker. */
         if (ts_client_get_state(client->client) == TS_CLIENT_FAILED) {
             status = ts_client_failure(client->client);
