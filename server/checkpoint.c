@@ -91,7 +91,7 @@ void ts_checkpoint_send(const struct ts_job *job, uint32_t peer, Terse__Checkpoi
 void ts_checkpoint_drop(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     char file[TS_CKPT_NAME_CHARS];
-    assert(c->running == 0 || c->state == TS_CUT_NONE || c->state == TS_CUT_WRITTEN);
+    assert(!ts_checkpoint_cutting(c));
     ts_ckpt_writer_destroy(c->writer);
     c->writer = NULL;
     ts_ckpt_part_file(false, job->server->index, job->server->transport->servers, file);
@@ -120,7 +120,7 @@ ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t
         bool leaves = slice->busy || slice->ready || slice->saving;
         if (slice->version > version || (slice->version == version && leaves)) return TS_PLAN_PASSED;
     }
-    if (c->running > 0) return TS_PLAN_BUSY;
+    if (ts_checkpoint_cutting(c)) return TS_PLAN_BUSY;
     /* A plan that was never reached gives way to a newer one. */
     if (c->state == TS_CUT_WRITTEN) c->state = TS_CUT_NONE; /* it may be complete by now: it stays */
     ts_checkpoint_drop(job);
@@ -190,14 +190,23 @@ static void answer_plan(ts_job *job, uint32_t peer, const Terse__Checkpoint *pla
     ts_checkpoint_send(job, peer, &message);
 }
 
+/* Whether that is after the last step of all. */
+static bool is_last(const ts_job *job, uint64_t version) {
+    return job->contract && job->contract->total_steps > 0 && version >= job->contract->total_steps;
+}
+
 static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
     ts_checkpoint *c = &job->checkpoint;
     bool current = c->state != TS_CUT_NONE && message->serial == c->serial;
     switch (message->kind) {
     case TERSE__CHECKPOINT__KIND__FROM: return ts_checkpoint_answer(job, message);
     case TERSE__CHECKPOINT__KIND__PLAN: answer_plan(job, peer, message); break;
-    case TERSE__CHECKPOINT__KIND__NOTED: c->noted = c->noted || current; break;
+    case TERSE__CHECKPOINT__KIND__NOTED:
+        c->noted = c->noted || current;
+        c->last_over = c->last_over || (current && is_last(job, message->version));
+        break;
     case TERSE__CHECKPOINT__KIND__COMMITTED:
+        c->last_over = c->last_over || is_last(job, message->version);
         if (message->serial <= c->committed_serial) break;
         c->committed_serial = message->serial;
         ts_checkpoint_remember(job, message->version);
@@ -206,7 +215,8 @@ static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoin
         break;
     case TERSE__CHECKPOINT__KIND__ABANDONED:
         c->noted = c->noted || current;
-        if (current && c->running == 0) ts_checkpoint_drop(job);
+        c->last_over = c->last_over || is_last(job, message->version);
+        if (current && !ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
         break;
     default: return TERSE_EPEER;
     }
@@ -215,7 +225,8 @@ static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoin
 
 terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
     const ts_transport *transport = job->server->transport;
-    TS_REQUIRE(job->checkpoint.on && job->checkpoint.dir, TERSE_ESTATE);
+    TS_REQUIRE(job->checkpoint.on, TERSE_ESTATE);
+    if (!job->checkpoint.dir) return TERSE_OK; /* before our first tick: it comes again */
     if (job->server->index == 0) return ts_checkpoint_lead_message(job, peer, message);
     TS_REQUIRE(peer == ts_transport_find(transport, TS_ROLE_SERVER, 0), TERSE_EPEER);
     return from_lead(job, peer, message);
@@ -249,6 +260,10 @@ bool ts_checkpoint_pending(const struct ts_job *job) {
     if (c->running > 0 || c->lead.committing) return true;
     bool cut = c->state == TS_CUT_CLOSING || c->state == TS_CUT_WRITTEN || (c->state == TS_CUT_AHEAD && c->queued > 0);
     if (job->server->index == 0) return cut && c->lead.active;
+    /* The workers may leave before server 0 has told us of the last one. */
+    bool due = job->server->config->checkpoint.at_end && !c->last_over && is_last(job, ts_store_version(&job->store)) &&
+               c->committed_version < job->contract->total_steps;
+    if (due && ts_server_now(job->server) - job->last_progress_us < ts_server_deadline_us(job->server)) return true;
     /* Server 0 may have given it up and left. */
     bool late = c->settled && ts_server_now(job->server) - c->settled_us > ts_server_deadline_us(job->server);
     return cut && !c->noted && !late;

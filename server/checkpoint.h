@@ -76,6 +76,7 @@ typedef struct {
     uint64_t report_us, began_us, settled_us;
     unsigned running;          /* works in the executor */
     unsigned saving;           /* of these, of slices */
+    bool last_over;            /* the one after the last step has been, or will not be */
     /* The last that is complete, as far as is known here. */
     bool committed;
     uint64_t committed_serial, committed_version;
@@ -108,6 +109,9 @@ void ts_checkpoint_advance(struct ts_job *job);
 bool ts_checkpoint_request(struct ts_job *job, const char *stop);
 /* Whether the job may not end yet, since one is being written. */
 bool ts_checkpoint_pending(const struct ts_job *job);
+
+/* Whether works are at the cut's file. */
+static inline bool ts_checkpoint_cutting(const ts_checkpoint *c) { return c->saving > 0 || c->state == TS_CUT_CLOSING; }
 
 /* ---- among the files of the checkpoint ---------------------------------------------------------------------------------- */
 

@@ -90,7 +90,7 @@ static void abandon(ts_job *job, const char *reason) {
                c->version, reason);
     say_all(job, TERSE__CHECKPOINT__KIND__ABANDONED, 0, false);
     end_plan(job);
-    if (c->running == 0) ts_checkpoint_drop(job);
+    if (!ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
     if (reason && c->lead.stop) {
         char outcome[TS_ERROR_CHARS];
         snprintf(outcome, sizeof outcome, "no checkpoint could be written: %.900s", reason);
@@ -106,7 +106,8 @@ static void plan(ts_job *job) {
         if (c->lead.stop) stop(job, "the training is at its end");
         return;
     }
-    if (version == 0 || c->running > 0) return;
+    /* A worker that has left has taken its residual along. */
+    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || job->members.gone > 0) return;
     uint64_t serial = c->lead.next_serial++;
     c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
     c->lead.answers[0] |= TS_ANSWER_PLANNED;
@@ -155,8 +156,9 @@ static void follow(ts_job *job) {
         ts_checkpoint_commit(job);
         return;
     }
-    if (c->lead.written_us > 0 && now_us - c->lead.written_us > PATIENCE_US) {
-        snprintf(reason, sizeof reason, "%s has not written its part for %.0f s", missing, PATIENCE_US / 1e6);
+    uint64_t patience_us = job->members.gone < job->members.count ? PATIENCE_US : ts_server_deadline_us(job->server);
+    if (c->lead.written_us > 0 && now_us - c->lead.written_us > patience_us) {
+        snprintf(reason, sizeof reason, "%s has not written its part for %.0f s", missing, (double)patience_us / 1e6);
         abandon(job, reason);
         return;
     }

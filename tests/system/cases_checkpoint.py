@@ -22,8 +22,11 @@ def manifests(folder):
     """Complete checkpoints: step -> manifest, folder."""
     found = {}
     for path in sorted(glob.glob(os.path.join(folder, "ckpt-*", "manifest.json"))):
-        with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
+        try:
+            with open(path, encoding="utf-8") as file:
+                manifest = json.load(file)
+        except (OSError, ValueError):
+            continue  # removed meanwhile, or torn by the test
         found[manifest["version"]] = (manifest, os.path.dirname(path))
     return found
 
