@@ -89,10 +89,14 @@ static ts_codec_spec spec_of(const aggregation *a, const ts_contribution *from) 
     return ts_contract_push_spec(a->place->contract, a->place->contract->slices[a->place->slice].tensor, from->worker);
 }
 
-/* Puts a packet that does not decode into quarantine when nothing but NaN or infinity is wrong with it. */
+/*
+ * Puts a packet that does not decode into quarantine when nothing but NaN or infinity is wrong with it, or that it goes on
+ * from one where this was so. Sent again it would be no better.
+ */
 static terse_status judge(const aggregation *a, const ts_codec_spec *spec, ts_contribution *from, terse_status status) {
-    if (status != TERSE_ECORRUPT) return status;
-    if (!ts_decode_nonfinite(a->scratch, spec, a->part, a->place->step - from->late, from->packet, from->len)) return status;
+    from->adrift = status == TERSE_ESTALE;
+    if (status != TERSE_ECORRUPT && !from->adrift) return status;
+    if (!from->adrift && !ts_decode_nonfinite(a->scratch, spec, a->part, a->place->step - from->late, from->packet, from->len)) return status;
     from->quarantined = true;
     return TERSE_ENONFINITE;
 }

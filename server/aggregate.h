@@ -31,7 +31,8 @@ typedef struct {
     ts_decode_state *state; /* [borrow] of that worker at the slice; NULL when its pipeline keeps none */
     uint32_t samples;       /* that its gradient is a mean of; 0 stands for 1 */
     uint64_t late;          /* steps since it was pushed: its own step is the place's less this */
-    bool quarantined;       /* [out] it holds NaN or infinity, and was left out */
+    bool quarantined;       /* [out] left out: it holds NaN or infinity, */
+    bool adrift;            /* [out] or (`delta`) goes on from a packet that was left out */
 } ts_contribution;
 
 /* Which slice, at which step, and how to aggregate. */

@@ -198,11 +198,13 @@ void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_
 }
 
 /* A packet of NaN or infinity is left out of its round. Said the first, second, fourth … time of each worker. */
-static void note_quarantine(ts_job *job, const ts_slice_state *slice, uint32_t worker) {
+static void note_quarantine(ts_job *job, const ts_slice_state *slice, const ts_contribution *from) {
+    uint32_t worker = from->worker;
     ts_link *link = &job->server->links[ts_job_peer(job, worker)];
     uint64_t times = ++link->quarantined;
     if (times & (times - 1)) return;
-    ts_log(TS_LOG_WARN, "round", "a push that is not finite was left out of its round",
+    ts_log(TS_LOG_WARN, "round", from->adrift ? "a push that goes on from one that was left out was left out, too"
+                                              : "a push that is not finite was left out of its round",
            "from=\"%s\" tensor=%s slice=%u step=%llu times=%llu", ts_job_worker_name(job, worker),
            job->contract->tensors[slice->tensor].name, slice->local, (unsigned long long)slice->version,
            (unsigned long long)times);
@@ -215,7 +217,11 @@ void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind
 
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at) {
     const ts_contribution *from = &item->contributions[at];
-    if (from->quarantined) note_quarantine(job, slice, from->worker);
+    if (from->quarantined) note_quarantine(job, slice, from);
+    /* What follows it would go on from it: before the round's Data acknowledges it, its worker is told to start anew. */
+    if (from->quarantined && slice->push_states)
+        ts_link_ack(job->server, ts_job_peer(job, from->worker), job->id, item->steps[at], TERSE_ESTALE, &slice->local, 1,
+                    "the packet was left out: it is not finite, or goes on from one that was left out; send all of it");
     slice->slots[from->worker].next = item->steps[at] + 1;
     ts_store_drop(slice, from->worker);
     ts_round_receipt(job, slice, TS_RECEIPT_USED, from->worker, item->steps[at]);

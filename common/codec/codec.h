@@ -140,6 +140,9 @@ void ts_encoder_report(const ts_encoder *encoder, ts_encode_report *report);
 terse_status ts_encoder_take_back(ts_encoder *encoder, ts_scratch *scratch, uint32_t slice, uint64_t step,
                                   const uint8_t *packet, size_t len, float *residual) TERSE_NODISCARD;
 
+/* What the receiver holds of the slice is not known any more: the next packet is a refresh. For `delta`; nothing else changes. */
+void ts_encoder_restart(ts_encoder *encoder, uint32_t slice);
+
 /*
  * What a stateful pipeline (`delta`) remembers of one sender's slice at the receiver; NULL for all others. It advances
  * with each packet; the packet of the step it stands at may be decoded again and says the same. Without a state only
@@ -177,7 +180,8 @@ typedef struct {
 /*
  * Decodes and checks a packet from outside.
  * spec: the sender's (worker = who sent it). out: [out] valid until the scratch is used again.
- * Returns: TERSE_OK; TERSE_ECORRUPT (any packet that no encoder of this spec can have written); TERSE_ENOMEM.
+ * Returns: TERSE_OK; TERSE_ECORRUPT (any packet that no encoder of this spec can have written); TERSE_ESTALE (`delta`: it
+ * goes on from a packet that was not taken in here; the next refresh can be); TERSE_ENOMEM.
  */
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) TERSE_NODISCARD;

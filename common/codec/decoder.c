@@ -59,8 +59,8 @@ static terse_status open_delta(opened *o, const ts_decode_state *state, uint64_t
     TS_REQUIRE(o->len > 0 && (!state || state->n == o->slice.n), TERSE_ECORRUPT);
     *behind = o->bytes[0];
     if (*behind > 0) {
-        TS_REQUIRE(state && state->known && step >= *behind, TERSE_ECORRUPT);
-        TS_REQUIRE(state->step == step || state->step == step - *behind, TERSE_ECORRUPT);
+        TS_REQUIRE(state && step >= *behind, TERSE_ECORRUPT);
+        TS_REQUIRE(state->known && (state->step == step || state->step == step - *behind), TERSE_ESTALE);
     }
     o->bytes++;
     o->len--;

@@ -322,3 +322,7 @@ terse_status ts_encoder_take_back(ts_encoder *e, ts_scratch *scratch, uint32_t s
     sent->known = false;
     return TERSE_OK;
 }
+
+void ts_encoder_restart(ts_encoder *e, uint32_t slice) {
+    if (e->transform.sent && slice < e->transform.slices) e->transform.sent[slice]->known = false;
+}

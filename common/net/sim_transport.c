@@ -152,9 +152,13 @@ static terse_status sim_send(ts_transport *transport, uint32_t peer, ts_buffer *
     self->counters.frames_out++;
     self->counters.bytes_out += frame->len;
     if (!reachable(net, transport->self, peer) || chance(net, net->options.drop)) return TERSE_OK;
-    TS_TRY(launch(net, transport->self, peer, frame));
-    if (chance(net, net->options.duplicate)) TS_TRY(launch(net, transport->self, peer, frame));
-    return TERSE_OK;
+    if (net->options.meddle) frame = net->options.meddle(net->options.meddler, transport->self, peer, frame);
+    else ts_buffer_ref(frame);
+    if (!frame) return TERSE_OK;
+    terse_status status = launch(net, transport->self, peer, frame);
+    if (status == TERSE_OK && chance(net, net->options.duplicate)) status = launch(net, transport->self, peer, frame);
+    ts_buffer_unref(frame);
+    return status;
 }
 
 static bool sim_poll(ts_transport *transport) {

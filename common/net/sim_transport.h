@@ -22,6 +22,10 @@ typedef struct {
     double drop, duplicate, corrupt; /* probability per frame, 0 … 1 */
     bool reorder;                /* false: frames between two peers arrive in order (unless dropped) */
     size_t frame_limit_bytes;
+    /* Sees each frame that is sent. Returns what goes out instead: a reference of its own, to the same frame or another;
+     * NULL loses it. NULL: nobody looks. */
+    ts_buffer *(*meddle)(void *context, uint32_t from, uint32_t to, ts_buffer *frame);
+    void *meddler;
 } ts_sim_options;
 
 terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network **out) TERSE_NODISCARD;

@@ -25,6 +25,8 @@
 #define TS_CLIENT_CROWDED_US 50000u             /* a server without room is tried again after that, */
 #define TS_CLIENT_CROWDED_BYTES ((size_t)16 << 20) /* with so much at a time */
 #define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
+#define TS_CLIENT_REFUSED_US 200000u /* after so long a packet that was refused as corrupt is sent again */
+#define TS_CLIENT_REFUSALS_MAX 5u /* of one packet as corrupt: sent again it will be no better */
 #define TS_CLIENT_BAD_PACKETS_MAX 16u /* checksummed packets that do not decode before the client gives up */
 
 /* A packet of the downlink that waits until the user lets param change. */

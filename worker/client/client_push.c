@@ -30,20 +30,30 @@ static terse_status check_push(ts_client *client, uint32_t t) {
     return TERSE_OK;
 }
 
+static bool keeps_chain(const ts_client *client, uint32_t slice) {
+    return ts_pipeline_is_stateful(&client->contract->tensors[client->contract->slices[slice].tensor].push);
+}
+
 /* What the servers refused goes back to where it came from: the residual, or with EF21 out of the estimate. */
+static terse_status take_back_slice(ts_client *client, uint32_t t, uint32_t i, float *residuals) {
+    ts_outbox_slot *slot = &client->outbox.slots[client->contract->tensors[t].first_slice + i];
+    const ts_slice *slice = &client->contract->slices[client->contract->tensors[t].first_slice + i];
+    float *residual = residuals + slice->first, *estimate = client->tensors[t].memory.estimate;
+    if (estimate) memset(residual, 0, slice->n * sizeof *residual);
+    TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len, residual));
+    for (size_t j = 0; estimate && j < slice->n; j++) estimate[slice->first + j] -= residual[j];
+    slot->state = TS_SLOT_FREE;
+    return TERSE_OK;
+}
+
 static terse_status take_back(ts_client *client, uint32_t t, float *residuals) {
     const ts_tensor *declared = &client->contract->tensors[t];
-    if (!client->config->error_feedback.enabled) return TERSE_OK;
     for (uint32_t i = 0; i < declared->slices; i++) {
         ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
-        if (slot->state != TS_SLOT_REFUSED) continue;
-        const ts_slice *slice = &client->contract->slices[declared->first_slice + i];
-        float *residual = residuals + slice->first, *estimate = client->tensors[t].memory.estimate;
-        if (estimate) memset(residual, 0, slice->n * sizeof *residual);
-        TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len,
-                                    residual));
-        for (size_t j = 0; estimate && j < slice->n; j++) estimate[slice->first + j] -= residual[j];
-        slot->state = TS_SLOT_FREE;
+        bool returns = slot->state == TS_SLOT_REFUSED && client->config->error_feedback.enabled;
+        if (returns) TS_TRY(take_back_slice(client, t, i, residuals));
+        if (slot->restart) ts_encoder_restart(client->tensors[t].encoder, i);
+        slot->restart = false;
     }
     return TERSE_OK;
 }
@@ -74,6 +84,7 @@ static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len)
     slot->len = len;
     slot->step = step;
     slot->samples = client->samples;
+    slot->corrupt = 0;
     slot->state = TS_SLOT_GATHERED;
     client->tensors[client->contract->slices[slice].tensor].unanswered++;
     client->counters.push_payload_bytes += len;
@@ -361,8 +372,61 @@ void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) 
         answer(client, slice, TS_SLOT_FREE);
 }
 
+/* The packet is sent again, in case it was damaged behind the checksum; but not for ever. */
+static void note_corrupt(ts_client *client, ts_client_server *server, uint32_t slice, const Terse__Ack *ack) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if (slot->state != TS_SLOT_SENT || slot->step != ack->step) return;
+    const ts_slice *where = &client->contract->slices[slice];
+    server->rto_at_us = ts_client_now(client) + TS_CLIENT_REFUSED_US;
+    if (++slot->corrupt < TS_CLIENT_REFUSALS_MAX) return;
+    ts_client_fail(client, TERSE_ECORRUPT, "%s has refused the same packet %u times: tensor %s, elements %zu to %zu, step "
+                   "%" PRIu64 ": %s. It was damaged in this worker's memory, or the programs differ",
+                   ts_client_server_name(client, server), slot->corrupt, ts_client_tensor_name(client, where->tensor),
+                   where->first, where->first + where->n - 1, ack->step, ack->reason);
+}
+
+/* It will never be used. */
+static void note_stale(ts_client *client, uint32_t slice, const Terse__Ack *ack) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    bool chain = keeps_chain(client, slice);
+    if (chain) slot->restart = true;
+    if (slot->step != ack->step || (slot->state != TS_SLOT_SENT && !(chain && slot->state == TS_SLOT_ACKED))) return;
+    answer(client, slice, TS_SLOT_REFUSED);
+    client->tensors[client->contract->slices[slice].tensor].arrived = true;
+    client->counters.refused_packets++;
+}
+
+/* What became of one slice's packet. Returns false when the client has failed. */
+static bool note_verdict(ts_client *client, ts_client_server *server, uint32_t slice, const Terse__Ack *ack) {
+    const ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if (ack->settled) {
+        ts_client_progress(client, server, 0);
+        ts_client_on_nothing_new(client, slice, ack->step + 1);
+    }
+    if (ack->status == TERSE_ECORRUPT) {
+        note_corrupt(client, server, slice, ack);
+        return client->state != TS_CLIENT_FAILED;
+    }
+    if (ack->status == TERSE_ESTALE) {
+        if (slot->state == TS_SLOT_SENT && slot->step == ack->step) ts_client_progress(client, server, 0);
+        note_stale(client, slice, ack);
+        return true;
+    }
+    if (slot->state != TS_SLOT_SENT || slot->step != ack->step) return true;
+    ts_client_progress(client, server, 0);
+    bool on_demand = client->tensors[client->contract->slices[slice].tensor].on_demand;
+    if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
+        if (client->settles || on_demand) return true; /* held, or used already, of which we are told by itself */
+        answer(client, slice, TS_SLOT_ACKED);
+        return true;
+    }
+    ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",
+                   ts_client_server_name(client, server), ack->step,
+                   ts_client_tensor_name(client, client->contract->slices[slice].tensor), ack->reason);
+    return false;
+}
+
 void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
-    if (ack->status == TERSE_ECORRUPT) return;
     if (ack->status == TERSE_EAGAIN) {
         server->crowded = true;
         server->rto_at_us = ts_client_now(client) + TS_CLIENT_CROWDED_US;
@@ -377,30 +441,7 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
     }
     for (size_t i = 0; i < ack->n_slices; i++) {
         if (ack->slices[i] >= server->slice_count) continue;
-        uint32_t slice = server->slices[ack->slices[i]];
-        const ts_outbox_slot *slot = &client->outbox.slots[slice];
-        if (ack->settled) {
-            ts_client_progress(client, server, 0);
-            ts_client_on_nothing_new(client, slice, ack->step + 1);
-        }
-        if (slot->state != TS_SLOT_SENT || slot->step != ack->step) continue;
-        ts_client_progress(client, server, 0);
-        bool on_demand = client->tensors[client->contract->slices[slice].tensor].on_demand;
-        if ((client->settles || on_demand) && (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE)) {
-            continue; /* held, or used already, of which we are told by itself */
-        } else if (ack->status == TERSE_OK || ack->status == TERSE_EDUPLICATE) {
-            answer(client, slice, TS_SLOT_ACKED);
-        } else if (ack->status == TERSE_ESTALE) {
-            answer(client, slice, TS_SLOT_REFUSED);
-            client->tensors[client->contract->slices[slice].tensor].arrived = true;
-            client->counters.refused_packets++;
-        } else {
-            ts_client_fail(client, (terse_status)ack->status, "%s refused step %" PRIu64 " of %s: %s",
-                           ts_client_server_name(client, server), ack->step,
-                           ts_client_tensor_name(client, client->contract->slices[slice].tensor),
-                           ack->reason);
-            return;
-        }
+        if (!note_verdict(client, server, server->slices[ack->slices[i]], ack)) return;
     }
     ts_client_maybe_done(client);
 }

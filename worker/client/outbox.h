@@ -29,6 +29,8 @@ typedef struct {
     ts_buffer *frame; /* a reference: large packets are written where they travel */
     uint64_t step;
     uint32_t samples; /* that the gradient was a mean of; 0 when nobody said */
+    uint32_t corrupt; /* how often the server has refused it as corrupt */
+    bool restart;     /* `delta`: what the server holds is not what we think */
     ts_slot_state state;
 } ts_outbox_slot;
 
