@@ -87,7 +87,7 @@ static void print_help(void) {
          "  encode_jump_s              the encoding right after the jump of level\n"
          "                             (exact has neither momentum nor a mapped residual: 0)\n"
          "  encode_momentum_s          with momentum correction and masking (one more array in the sweep)\n"
-         "  encode_mapped_s            with the residual in a shared memory mapping\n"
+         "  encode_mapped_s            with the residual in a shared mapping, such that a kill loses nothing\n"
          "  clip_norm_s                the norm that clipping needs, one pass; each of these also as _over_sweep\n"
          "  conservation_error         largest relative difference of sent + residual and what entered\n\n"
          "EXIT STATUS\n"

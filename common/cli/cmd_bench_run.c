@@ -15,6 +15,7 @@
 #include "common/base/mem.h"
 #include "common/base/random.h"
 #include "common/cli/cmd_bench.h"
+#include "common/codec/guard.h"
 #include "common/codec/scratch.h"
 
 #define WARM_UP (2 * TS_BENCH_GRADIENTS)
@@ -43,6 +44,7 @@ typedef struct {
     ts_decode_state **states; /* of each slice, for pipelines that have one */
     uint64_t step;
     size_t values;
+    ts_guard *guard; /* while the mapped residual is timed */
 } bench;
 
 static double now(void) {
@@ -135,7 +137,8 @@ static terse_status encode(bench *b, const float *gradient, float *residual, flo
                                  .velocity = velocity ? velocity + first : NULL,
                                  .momentum = MOMENTUM,
                                  .masking = true,
-                                 .step = b->step};
+                                 .step = b->step,
+                                 .guard = b->guard};
         TS_TRY(encode_tensor(b, &b->tensor[i], &input));
     }
     b->step++;
@@ -315,18 +318,30 @@ static terse_status time_encoding(bench *b, const ts_bench_input *in, unsigned r
     return TERSE_OK;
 }
 
-/* The residual in a shared mapping of a file in memory, as it is kept for a worker's next incarnation. */
+/*
+ * The residual in a shared mapping of a file in memory, and the encoding such that a kill at any instruction loses nothing,
+ * as it is kept for a worker's next incarnation.
+ */
 static terse_status time_mapped(bench *b, const ts_bench_input *in, unsigned runs, samples *s,
                                 ts_bench_result *result) {
-    size_t bytes = in->n * sizeof(float);
+    size_t residual_bytes = (in->n * sizeof(float) + 4095) / 4096 * 4096, undo = ts_guard_undo_bytes();
+    size_t longest = in->n < TS_BENCH_SLICE_ELEMS ? in->n : TS_BENCH_SLICE_ELEMS;
+    size_t bytes = residual_bytes + undo + 4096 + longest * 3 * sizeof(float) + ((size_t)1 << 16);
     int file = memfd_create("terse-bench", MFD_CLOEXEC);
     TS_REQUIRE(file >= 0, TERSE_EIO);
     void *mapped = ftruncate(file, (off_t)bytes) == 0 ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
                                                       : MAP_FAILED;
     close(file);
     TS_REQUIRE(mapped != MAP_FAILED, TERSE_EIO);
-    memcpy(mapped, in->residual, bytes);
+    memcpy(mapped, in->residual, in->n * sizeof(float));
+    ts_guard guard = {.record = (void *)((char *)mapped + residual_bytes)};
+    guard.undo = (float *)((char *)guard.record + 4096);
+    guard.put_index = (uint32_t *)((char *)guard.undo + undo);
+    guard.put_value = (float *)(guard.put_index + longest);
+    guard.staged = (uint8_t *)(guard.put_value + longest);
+    if (ts_guard_can(b->pipeline)) b->guard = &guard;
     terse_status status = time_encoding(b, in, runs, mapped, NULL, s, &result->mapped, &result->mapped_ratio);
+    b->guard = NULL;
     (void)munmap(mapped, bytes);
     return status;
 }

@@ -96,6 +96,8 @@ typedef struct {
     bool unbiased;         /* no error feedback follows: stochastic stages then keep the expectation (undamped, value / p) */
     double ratio;          /* > 0 replaces the selector's ratio this step (warm-up); 0 keeps it */
     ts_nonfinite nonfinite;
+    struct ts_guard *guard;/* [borrow] makes a kill recoverable, see guard.h; NULL for none. Not with transforms, decay or
+                              one scale a dense tensor */
 } ts_encode_input;
 
 typedef struct {

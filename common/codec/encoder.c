@@ -16,6 +16,7 @@
 #include "common/base/random.h"
 #include "common/codec/encoder_dense.h"
 #include "common/codec/encoder_transform.h"
+#include "common/codec/guard.h"
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
@@ -178,12 +179,14 @@ terse_status ts_encoder_begin(ts_encoder *e, ts_scratch *scratch, const ts_encod
                           .nesterov = input->nesterov,
                           .params = input->params,
                           .weight_decay = input->weight_decay,
+                          .guard = input->guard,
                           .policy = input->nonfinite};
     e->key = ts_random_key(spec->seed, input->step, spec->tensor, spec->worker,
                            PURPOSE_VALUES + (uint64_t)spec->direction);
     e->sweep.blank = input->blank && leaves_residual(e, input);
     if (input->blank && !e->sweep.blank && spec->n > 0) memset(input->residual, 0, spec->n * sizeof *input->residual);
     e->selected = 0;
+    if (input->guard) kernels = ts_guard_begin(input->guard, kernels, spec->tensor, input->residual, input->velocity, input->gradient);
     double let_go = 0;
     if (input->gradient && input->decay > 0 && input->decay < 1 && !e->sweep.blank && !ts_pipeline_replaces(spec->pipeline)) {
         let_go = decay_residual(input->residual, spec->n, input->decay);
@@ -258,8 +261,23 @@ static void scatter(float *to, const uint32_t *index, const float *x, size_t k) 
     for (size_t i = 0; i < k; i++) to[index[i]] = x[i];
 }
 
+/* What a sparse packet took, and what stays of it. */
+typedef struct {
+    const uint32_t *index; /* relative to the slice */
+    const float *value;
+    size_t k;
+} taken_out;
+
+static void take_out(ts_encoder *e, uint32_t number, size_t first, const taken_out *t, size_t len) {
+    bool masks = e->input.velocity && e->input.masking;
+    if (e->input.guard)
+        ts_guard_list(e->input.guard, number, first, t->index, t->value, t->k, masks, e->input.step, len);
+    scatter(e->input.residual + first, t->index, t->value, t->k);
+    for (size_t i = 0; masks && i < t->k; i++) e->input.velocity[first + t->index[i]] = 0.0f;
+}
+
 static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_packet_slice *slice, size_t low, size_t k,
-                                 uint8_t *out, size_t capacity, size_t *len) {
+                                 uint8_t *out, size_t capacity, size_t *len, taken_out *t) {
     uint32_t *relative = ts_scratch_slot_data(scratch, TS_SLOT_SLICE_INDEX);
     float *residual = e->input.residual + slice->first, *values;
     bool replaces = slice->pipeline->select->replaces;
@@ -279,9 +297,7 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
     }
     TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, residual, out, capacity, len));
-    float *masked = e->input.velocity && e->input.masking ? e->input.velocity + slice->first : NULL;
-    for (size_t i = 0; masked && i < k; i++) masked[relative[i]] = 0.0f;
-    scatter(residual, relative, values, k);
+    *t = (taken_out){relative, values, k};
     return TERSE_OK;
 }
 
@@ -297,8 +313,13 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
 
     bool wrapped = e->spec.pipeline->bytes[0] != NULL;
     uint8_t *inner = wrapped ? ts_scratch_slot_data(scratch, TS_SLOT_STAGED) : out;
+    taken_out taken = {0};
+    if (e->input.guard && !sparse) {
+        if (wrapped) inner = e->input.guard->staged;
+        ts_guard_dense(e->input.guard, slice, s.first);
+    }
     if (sparse) {
-        TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written));
+        TS_TRY(write_sparse(e, scratch, &s, low, k, inner, ts_packet_inner_bound(&s, k), &written, &taken));
     } else if (e->transform.sent) {
         written =
             ts_encoder_delta_write(&e->transform, scratch, &s, slice, &e->sweep, e->input.step, e->max_abs, inner);
@@ -307,7 +328,8 @@ terse_status ts_encoder_slice(ts_encoder *e, ts_scratch *scratch, uint32_t slice
     } else {
         TS_TRY(ts_dense_write(&s, &e->sweep, e->spec.n, e->max_abs, &e->report, inner, &written));
     }
-    if (wrapped) return ts_packet_wrap(&s, scratch, inner, written, out, capacity, len);
+    if (wrapped) TS_TRY(ts_packet_wrap(&s, scratch, inner, written, out, capacity, &written));
+    if (sparse) take_out(e, slice, s.first, &taken, written);
     *len = written;
     return TERSE_OK;
 }

@@ -2,6 +2,7 @@
 #include "common/codec/encoder_dense.h"
 
 #include "common/base/mem.h"
+#include "common/codec/guard.h"
 
 #define ASK_ELEMS 2048u /* so short blocks are too short for the hardware to see what comes next */
 
@@ -50,6 +51,7 @@ static void take_back_blocks(const ts_packet_slice *slice, const uint8_t *out, s
 static void refuse(const ts_packet_slice *slice, ts_sweep *sweep, size_t elems, const uint8_t *out, size_t written,
                    size_t taken, ts_encode_report *report) {
     const ts_kernels *kernels = slice->format.block.kernels;
+    if (sweep->guard) ts_guard_settle(sweep->guard); /* the worker ends here; what is taken back now is not again */
     if (!sweep->blank) {
         take_back_blocks(slice, out, written, sweep->residual + slice->first);
         (void)kernels->sweep(sweep, slice->first + taken, slice->first + slice->n);
@@ -69,6 +71,7 @@ static size_t write_blocks(const ts_packet_slice *slice, ts_sweep *sweep, float 
     while (at < slice->n) {
         size_t left = slice->n - at, n = ts_block_elems(&format, left), first = slice->first + at;
         double sums[2];
+        if (sweep->guard) ts_guard_open(sweep->guard, 0, first, n);
         if (format.stage->sums) {
             max_abs = ts_bits_float(kernels->sweep_sums(sweep, first, first + n, format.stage->sums, sums));
             format.block.sums = sums;
@@ -80,6 +83,7 @@ static size_t write_blocks(const ts_packet_slice *slice, ts_sweep *sweep, float 
         format.block.first = base + at;
         *written += ts_block_write(&format, sweep->residual + first, n, max_abs, out + *written);
         at += n;
+        if (sweep->guard) ts_guard_close(sweep->guard, 0, first + n);
     }
     return at;
 }
@@ -109,14 +113,28 @@ static size_t write_beside(const ts_packet_slice *slice, ts_sweep *sweep, uint8_
     }
 }
 
+/* Sweep and writing in one pass; with a guard in pieces that it can take, which are whole blocks where those are short. */
+static void take_in(const ts_packet_slice *slice, ts_sweep *sweep, uint8_t *out, size_t *beyond) {
+    size_t most = sweep->guard ? TS_GUARD_BLOCK : slice->n;
+    for (size_t at = 0, n; at < slice->n; at += n) {
+        size_t first = slice->first + at;
+        ts_quantise_block block = slice->format.block;
+        n = slice->n - at < most ? slice->n - at : most;
+        block.first += at;
+        if (sweep->guard) ts_guard_open(sweep->guard, 0, first, n);
+        slice->format.stage->take_in(&block, sweep, first, first + n, out + ts_blocks_bytes(&slice->format, at), beyond);
+        if (sweep->guard) ts_guard_close(sweep->guard, 0, first + n);
+    }
+}
+
 terse_status ts_dense_write(const ts_packet_slice *slice, ts_sweep *sweep, size_t elems, float tensor_max,
                             ts_encode_report *report, uint8_t *out, size_t *len) {
     const ts_quantise_stage *stage = slice->format.stage;
-    size_t written = 0, taken = slice->n, bad = sweep->bad_count, end = slice->first + slice->n;
+    size_t written = 0, taken = slice->n, bad = sweep->bad_count;
     if (stage->take_in) {
-        stage->take_in(&slice->format.block, sweep, slice->first, end, out, &report->beyond);
+        take_in(slice, sweep, out, &report->beyond);
         written = ts_blocks_bytes(&slice->format, slice->n);
-    } else if (stage->beside && sweep->gradient && !slice->format.whole_tensor) {
+    } else if (stage->beside && sweep->gradient && !sweep->guard && !slice->format.whole_tensor) {
         taken = write_beside(slice, sweep, out, &written);
     } else {
         taken = write_blocks(slice, sweep, tensor_max, out, &written);

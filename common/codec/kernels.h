@@ -10,6 +10,7 @@
 #ifndef TS_CODEC_KERNELS_H
 #define TS_CODEC_KERNELS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,17 @@
 #define TS_INF_BITS 0x7F800000u
 #define TS_MIN_NORMAL_BITS 0x00800000u
 
+/*
+ * Where select() copies the old values of what it is about to change, so that a kill leaves nothing half done: element i's
+ * to residual[i - first]. Then `word` says how many lie there: first << TS_UNDO_BITS | count.
+ */
+typedef struct {
+    float *residual, *velocity;
+    size_t first;
+    _Atomic uint64_t *word; /* NULL: not in use */
+} ts_undo;
+#define TS_UNDO_BITS 20u
+
 /* Accumulation as codec.h defines it for one tensor; `gradient` NULL reads the residual alone and writes nothing. */
 typedef struct ts_sweep {
     const float *gradient; /* [borrow] n */
@@ -33,6 +45,8 @@ typedef struct ts_sweep {
     bool nesterov;
     const float *params; /* [borrow] n or NULL */
     float weight_decay;
+    struct ts_guard *guard; /* [borrow] or NULL, see guard.h */
+    const ts_undo *undo;    /* [borrow] two, or NULL */
     ts_nonfinite policy;
     bool blank;       /* sweep_floats with TS_FLOAT32 and without velocity and params: residual counts as 0, untouched */
     size_t bad_count; /* elements that were not finite */
@@ -124,11 +138,11 @@ typedef struct ts_kernels {
      */
     size_t (*select)(ts_sweep *sweep, size_t first, size_t end, ts_candidates *candidates);
     /*
-     * The same for elements [first, half) with candidates[0] and [half + first, 2 half) with candidates[1], side by
-     * side: memory serves two places at once faster than one. Returns where both stopped, counted from the start of the
-     * first.
+     * The same for elements [first, end) with candidates[0] and [half + first, half + end) with candidates[1], side by
+     * side: memory serves two places at once faster than one. end <= half. Returns where both stopped, counted from the
+     * start of the first.
      */
-    size_t (*select_pair)(ts_sweep *sweep, size_t first, size_t half, ts_candidates candidates[2]);
+    size_t (*select_pair)(ts_sweep *sweep, size_t first, size_t end, size_t half, ts_candidates candidates[2]);
     /* Leaves the candidates of which |value| bits are at or above `level`, in their order. */
     void (*keep_above)(ts_candidates *candidates, uint32_t level);
     /*
@@ -215,6 +229,12 @@ static inline float ts_float_most(ts_float_kind kind) {
     return kind == TS_FLOAT16 ? 65504.0f : kind == TS_BFLOAT16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
 }
 static inline size_t ts_float_bytes(ts_float_kind kind) { return kind == TS_FLOAT32 ? 4 : 2; }
+/* `count` old values are copied; what comes next may change them. The compiler keeps the order, and that is all it takes. */
+static inline void ts_undo_note(const ts_undo *undo, size_t count) {
+    atomic_signal_fence(memory_order_seq_cst);
+    atomic_store_explicit(undo->word, (uint64_t)undo->first << TS_UNDO_BITS | (uint64_t)count, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+}
 /* Below the smallest normal number: +0. */
 static inline float ts_flush(float x) {
     return (ts_float_bits(x) & TS_ABS_MASK) < TS_MIN_NORMAL_BITS ? 0.0f : x;

@@ -79,15 +79,27 @@ INLINE uint32_t sweep_body(ts_sweep *s, size_t first, size_t end, sweep_kind kin
     return top > most ? top : most;
 }
 
+INLINE void save(const ts_sweep *s, const ts_undo *undo, size_t i, sweep_kind kind) {
+    if (kind == SCAN || !undo) return;
+    size_t at = i - undo->first;
+    for (size_t j = 0; j < GROUP; j += LANES) vst1q_f32(undo->residual + at + j, vld1q_f32(s->residual + i + j));
+    for (size_t j = 0; j < GROUP && kind == GENERAL && s->velocity; j += LANES)
+        vst1q_f32(undo->velocity + at + j, vld1q_f32(s->velocity + i + j));
+    ts_undo_note(undo, at + GROUP);
+}
+
 /* Takes in one group; false, with nothing changed, when the candidates' room is short. */
-INLINE bool select_group(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, sweep_kind kind) {
+INLINE bool select_group(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, ts_candidates *c,
+                         sweep_kind kind) {
     swept x[4];
     uint32_t group = evaluate_group(view, i, x, kind);
     if (__builtin_expect(group < c->floor, 1)) {
+        save(view, undo, i, kind);
         for (size_t j = 0; j < 4; j++) keep(view, i + LANES * j, x[j], kind);
         return true;
     }
     if (c->count + TS_SELECT_GROUP > c->capacity) return false;
+    save(view, undo, i, kind);
     if (__builtin_expect(group >= TS_INF_BITS, 0)) {
         (void)ts_select_scalar(s, i, i + GROUP, c);
         return true;
@@ -112,21 +124,23 @@ INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *
     const ts_sweep view = *s;
     size_t i = first;
     for (; i + GROUP <= end; i += GROUP) {
-        if (!select_group(s, &view, i, c, kind)) return i;
+        if (!select_group(s, &view, view.undo, i, c, kind)) return i;
     }
     if (c->count + TS_SELECT_GROUP > c->capacity) return i;
     return ts_select_scalar(s, i, end, c);
 }
 
-INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
+INLINE size_t pair_body(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2],
+                        sweep_kind kind) {
     const ts_sweep view = *s;
+    const ts_undo *undo0 = view.undo, *undo1 = view.undo ? view.undo + 1 : NULL;
     size_t i = first;
-    for (; i + GROUP <= half; i += GROUP) {
+    for (; i + GROUP <= end; i += GROUP) {
         if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
-        (void)select_group(s, &view, i, &c[0], kind);
-        (void)select_group(s, &view, half + i, &c[1], kind);
+        (void)select_group(s, &view, undo0, i, &c[0], kind);
+        (void)select_group(s, &view, undo1, half + i, &c[1], kind);
     }
-    return ts_kernels_scalar.select_pair(s, i, half, c);
+    return ts_kernels_scalar.select_pair(s, i, end, half, c);
 }
 
 static bool is_plain(const ts_sweep *s) { return !s->velocity && !s->params && s->scale == 1.0f; }
@@ -141,9 +155,9 @@ static size_t sweep_select(ts_sweep *s, size_t first, size_t end, ts_candidates 
     return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
 }
 
-static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
-    if (!s->gradient) return pair_body(s, first, half, c, SCAN);
-    return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
+static size_t select_pair(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]) {
+    if (!s->gradient) return pair_body(s, first, end, half, c, SCAN);
+    return is_plain(s) ? pair_body(s, first, end, half, c, PLAIN) : pair_body(s, first, end, half, c, GENERAL);
 }
 
 static void add(float *sum, const float *x, size_t n) {

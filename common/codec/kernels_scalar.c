@@ -16,11 +16,19 @@ static void count_bad(ts_sweep *s, size_t i) {
     if (s->bad_count++ == 0 || i < s->bad_first) s->bad_first = i;
 }
 
+static void save(const ts_sweep *s, size_t i) {
+    const ts_undo *undo = s->undo[1].word && i >= s->undo[1].first ? &s->undo[1] : &s->undo[0];
+    undo->residual[i - undo->first] = s->residual[i];
+    if (s->velocity) undo->velocity[i - undo->first] = s->velocity[i];
+    ts_undo_note(undo, i - undo->first + 1);
+}
+
 /*
  * Takes in element i. Returns whether it may be selected; *result is its residual.
  * The residual itself is finite unless the caller's own memory holds nonsense (parameters that diverged, say).
  */
 static bool take_in(ts_sweep *s, size_t i, float *result) {
+    if (s->undo && s->gradient) save(s, i);
     float e = s->residual[i], g = 0.0f;
     bool bad = !is_finite(e);
     if (s->gradient) {
@@ -78,13 +86,13 @@ static size_t select_reference(ts_sweep *s, size_t first, size_t end, ts_candida
     return ts_select_scalar(s, first, end, c);
 }
 
-static size_t select_pair(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
-    for (size_t i = first; i < half; i++) {
+static size_t select_pair(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]) {
+    for (size_t i = first; i < end; i++) {
         if (c[0].count + TS_SELECT_GROUP > c[0].capacity || c[1].count + TS_SELECT_GROUP > c[1].capacity) return i;
         (void)ts_select_scalar(s, i, i + 1, &c[0]);
         (void)ts_select_scalar(s, half + i, half + i + 1, &c[1]);
     }
-    return half;
+    return end;
 }
 
 void ts_keep_above_scalar(ts_candidates *c, uint32_t level) {

@@ -50,7 +50,7 @@ uint32_t ts_sweep_beside_avx2(ts_sweep *s, size_t first, size_t end, unsigned wa
 void ts_sweep_natural_avx2(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out);
 void ts_sweep_floats_avx2(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
 size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c);
-size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]);
+size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]);
 void ts_keep_above_avx2(ts_candidates *c, uint32_t level);
 size_t ts_between_avx2(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
                        size_t room, size_t *above);

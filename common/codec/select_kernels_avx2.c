@@ -75,10 +75,21 @@ INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candid
     c->count = count;
 }
 
+/* Copies a block's old values aside. */
+INLINE void save(const ts_sweep *s, const ts_undo *undo, size_t i, sweep_kind kind) {
+    if (kind == SCAN || !undo) return;
+    size_t at = i - undo->first;
+    for (size_t j = 0; j < BLOCK; j += 8) _mm256_storeu_ps(undo->residual + at + j, _mm256_loadu_ps(s->residual + i + j));
+    for (size_t j = 0; j < BLOCK && kind == GENERAL && s->velocity; j += 8)
+        _mm256_storeu_ps(undo->velocity + at + j, _mm256_loadu_ps(s->velocity + i + j));
+    ts_undo_note(undo, at + BLOCK);
+}
+
 /* Takes in one block, whose hits find room. */
-INLINE void take_block(ts_sweep *s, const ts_sweep *view, size_t i, ts_candidates *c, __m256i below, sweep_kind kind,
-                       bool many) {
+INLINE void take_block(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, ts_candidates *c, __m256i below,
+                       sweep_kind kind, bool many) {
     uint32_t low, high;
+    save(view, undo, i, kind);
     if (__builtin_expect(!take_group(view, i, below, kind, many, &low), 0)) {
         (void)ts_select_scalar(s, i, i + BLOCK, c);
     } else if (__builtin_expect(!take_group(view, i + GROUP, below, kind, many, &high), 0)) {
@@ -95,10 +106,11 @@ INLINE bool has_room(const ts_candidates *c) { return c->count + TS_SELECT_GROUP
 INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t end, size_t half, ts_candidates *c,
                            sweep_kind kind, bool many) {
     const __m256i below0 = floor_of(&c[0], kind), below1 = half ? floor_of(&c[1], kind) : below0;
+    const ts_undo *undo0 = view->undo, *undo1 = view->undo ? view->undo + 1 : NULL;
     for (; i + BLOCK <= end; i += BLOCK) {
         if (!has_room(&c[0]) || (half && !has_room(&c[1]))) return i;
-        take_block(s, view, i, &c[0], below0, kind, many);
-        if (half) take_block(s, view, half + i, &c[1], below1, kind, many);
+        take_block(s, view, undo0, i, &c[0], below0, kind, many);
+        if (half) take_block(s, view, undo1, half + i, &c[1], below1, kind, many);
     }
     return i;
 }
@@ -123,9 +135,9 @@ INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *
     return has_room(c) ? ts_select_scalar(s, i, end, c) : i;
 }
 
-INLINE size_t pair_body(ts_sweep *s, size_t first, size_t half, ts_candidates c[2], sweep_kind kind) {
-    size_t i = take_all(s, first, half, half, c, kind);
-    return i + BLOCK <= half ? i : ts_kernels_scalar.select_pair(s, i, half, c);
+INLINE size_t pair_body(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2], sweep_kind kind) {
+    size_t i = take_all(s, first, end, half, c, kind);
+    return i + BLOCK <= end ? i : ts_kernels_scalar.select_pair(s, i, end, half, c);
 }
 
 size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
@@ -133,9 +145,9 @@ size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c) {
     return is_plain(s) ? select_body(s, first, end, c, PLAIN) : select_body(s, first, end, c, GENERAL);
 }
 
-size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t half, ts_candidates c[2]) {
-    if (!s->gradient) return pair_body(s, first, half, c, SCAN);
-    return is_plain(s) ? pair_body(s, first, half, c, PLAIN) : pair_body(s, first, half, c, GENERAL);
+size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]) {
+    if (!s->gradient) return pair_body(s, first, end, half, c, SCAN);
+    return is_plain(s) ? pair_body(s, first, end, half, c, PLAIN) : pair_body(s, first, end, half, c, GENERAL);
 }
 
 /* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */

@@ -48,7 +48,7 @@ unsigned ts_select_largest(ts_selection *s, size_t k, uint32_t floor) {
     part[1].capacity = room;
     part[1].index += room;
     part[1].bits += room;
-    for (size_t at = 0; (at = s->kernels->select_pair(s->sweep, at, half, part)) < half; overflows++) {
+    for (size_t at = 0; (at = s->kernels->select_pair(s->sweep, at, half, half, part)) < half; overflows++) {
         ts_candidates *full = part[0].count > part[1].count ? &part[0] : &part[1];
         ts_candidates_keep(s->kernels, full, k, s->key, s->origin);
         /* k elements reach that floor, whichever half they are in. */

@@ -117,6 +117,7 @@ typedef struct {
         ts_feedback_variant variant;
         double beta;                /* decayed: what the residual is multiplied by before a gradient is added */
         ts_residual_format residual;
+        char *keep;                 /* a folder for what must outlive the process; "off", "auto" */
         double momentum_correction; /* 0: off */
         bool masking;
         double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */

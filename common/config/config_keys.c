@@ -193,6 +193,10 @@ const ts_config_key ts_config_keys[] = {
      .doc = "With variant `decayed`: what the residual is multiplied by in every step."},
     {"error_feedback.residual", TS_KEY_ENUM, AT(error_feedback.residual), "fp32", NAMES(residual_names),
      .doc = "How the residual is stored between steps; `bf16` halves its memory and loses its rounding."},
+    {"error_feedback.keep", TS_KEY_TEXT, AT(error_feedback.keep), "auto",
+     .doc = "A folder on tmpfs (`/dev/shm/NAME`) for residuals, momentum and packets under way, in a file that outlives the "
+            "process: a worker that is killed and started again there goes on from it, and nothing is lost. `off`: on the "
+            "heap. `auto`: a folder where a worker can come back (one that has attached to running servers), else off."},
     {"error_feedback.momentum_correction", TS_KEY_F64, AT(error_feedback.momentum_correction), "0", .low_real = 0,
      .high_real = 1, .high_open = true,
      .doc = "Momentum at the worker, before the selection, for sparsely pushed tensors; the servers then run plain "

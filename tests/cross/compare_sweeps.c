@@ -216,7 +216,7 @@ static size_t drain_pair(cross *c, const ts_kernels *kernels, ts_sweep *s, size_
             .index = c->index[p], .bits = c->bits[p], .order = c->order, .floor = floor, .capacity = capacity};
     }
     for (size_t at = 0, turns = 0; turns < 2 * half + 2; turns++) {
-        at = kernels->select_pair(s, at, half, found);
+        at = kernels->select_pair(s, at, half, half, found);
         for (int p = 0; p < 2; p++) {
             memcpy(c->taken[side][0] + count[p], found[p].index, found[p].count * sizeof(uint32_t));
             memcpy(c->taken[side][1] + count[p], found[p].bits, found[p].count * sizeof(uint32_t));

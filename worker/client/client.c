@@ -43,6 +43,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
     client->transport = transport;
     client->worker = transport->peers[transport->self].index;
     client->job = transport->peers[transport->self].job;
+    client->incarnation = 1;
     client->deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6);
     terse_status status = find_servers(client);
     if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);
@@ -63,6 +64,7 @@ void ts_client_destroy(ts_client *client) {
     ts_client_checkpoint_free(client);
     ts_secret_free(client->secret);
     uint32_t tensors = client->contract ? client->contract->tensor_count : 0;
+    bool ended = client->state == TS_CLIENT_DONE; /* else another life may go on from here */
     for (uint32_t t = 0; client->tensors && t < tensors; t++) {
         ts_encoder_destroy(client->tensors[t].encoder);
         ts_feedback_destroy(&client->tensors[t].memory);
@@ -77,6 +79,7 @@ void ts_client_destroy(ts_client *client) {
     ts_mem_free(client->servers);
     ts_mem_free(client->reduce.values);
     ts_outbox_destroy(&client->outbox);
+    ts_keep_close(client->keep, ended);
     ts_scratch_destroy(client->scratch);
     ts_scratch_destroy(client->decode_scratch);
     ts_mem_free(client->expanded);

@@ -30,6 +30,19 @@ static terse_status index_slices(ts_client *client) {
     return ts_outbox_create(contract->slice_count, &client->outbox);
 }
 
+/* Residuals and outbox in a file that outlives this process, when the config wants it. */
+static terse_status open_keep(ts_client *client, ts_error *reason) {
+    const char *dir = client->config->error_feedback.keep;
+    bool wanted = client->config->error_feedback.enabled && strcmp(dir, "off") != 0 && strcmp(dir, "auto") != 0;
+    ts_keep_options options = {.dir = dir, .worker = client->worker, .contract = client->contract, .config = client->config};
+    if (!wanted) return TERSE_OK;
+    TS_TRY(ts_keep_open(&options, &client->keep, reason));
+    client->incarnation = ts_keep_incarnation(client->keep);
+    client->outbox.borrowed = true;
+    for (uint32_t i = 0; i < client->outbox.count; i++) ts_keep_slot(client->keep, i, &client->outbox.slots[i]);
+    return TERSE_OK;
+}
+
 static terse_status make_tensors(ts_client *client) {
     size_t largest = 0;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
@@ -40,7 +53,8 @@ static terse_status make_tensors(ts_client *client) {
         ts_feedback_needs needs = {.velocity = declared->worker_momentum,
                                    .estimate = ts_config_estimates(client->config),
                                    .brief = client->config->error_feedback.residual == TS_RESIDUAL_BF16};
-        TS_TRY(ts_feedback_create(&ts_feedback_heap, declared->name, declared->n, &needs, &tensor->memory));
+        ts_feedback_memory *memory = client->keep ? ts_keep_memory(client->keep) : &ts_feedback_heap;
+        TS_TRY(ts_feedback_create(memory, declared->name, declared->n, &needs, &tensor->memory));
         if (needs.brief && declared->n > largest) largest = declared->n;
     }
     if (largest == 0) return TERSE_OK;
@@ -66,8 +80,11 @@ terse_status ts_client_start(ts_client *client) {
                               "mpirun -n 2 terse-server c.yaml : -n 4 ...");
     terse_status status = ts_contract_seal(client->contract, client->server_count);
     if (status == TERSE_OK) status = index_slices(client);
+    ts_error reason = {""};
+    if (status == TERSE_OK) status = open_keep(client, &reason);
     if (status == TERSE_OK) status = make_tensors(client);
-    if (status != TERSE_OK) return ts_client_fail(client, status, "start: %s", terse_strerror(status));
+    if (status != TERSE_OK)
+        return ts_client_fail(client, status, "start: %s", reason.text[0] ? reason.text : terse_strerror(status));
     if (client->worker == 0) /* one of the job's workers is enough to say it */
         ts_config_unused_rules(client->config, tensor_of, client->contract, client->contract->tensor_count, say_unused, NULL);
     client->state = TS_CLIENT_ATTACHING;
@@ -87,7 +104,7 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
     hello.digest.data = client->contract->digest;
     hello.digest.len = TS_DIGEST_BYTES;
     hello.worker = client->worker;
-    hello.incarnation = 1;
+    hello.incarnation = client->incarnation;
     hello.workers = client->transport->workers;
     hello.version = (char *)TS_VERSION;
     hello.host = host;

@@ -10,6 +10,7 @@
 #include "worker/client/client.h"
 #include "worker/client/client_checkpoint.h"
 #include "worker/client/feedback.h"
+#include "worker/client/keep.h"
 #include "worker/client/outbox.h"
 
 /* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
@@ -121,6 +122,8 @@ struct ts_client {
     uint64_t *slice_hash;     /* by global number, of the last statistics */
     uint32_t *slice_order;    /* storage of the servers' `slices` and `gathered` */
     ts_outbox outbox;
+    ts_keep *keep;            /* NULL: nothing outlives the process */
+    uint32_t incarnation;     /* which life of this worker it is: 1, 2 … */
     ts_client_server *servers;
     uint32_t server_count;
     uint32_t samples;         /* of the gradients pushed now; 0 when nobody said */

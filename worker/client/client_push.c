@@ -34,27 +34,54 @@ static bool keeps_chain(const ts_client *client, uint32_t slice) {
     return ts_pipeline_is_stateful(&client->contract->tensors[client->contract->slices[slice].tensor].push);
 }
 
-/* What the servers refused goes back to where it came from: the residual, or with EF21 out of the estimate. */
+/* A packet is settled: it is the servers', or given back. */
+static void release(ts_client *client, uint32_t slice) {
+    client->outbox.slots[slice].state = TS_SLOT_FREE;
+    if (client->keep) ts_keep_release(client->keep, slice);
+}
+
+/* A refused packet of the tensor's slice i goes back to where it came from: the residual, or with EF21 out of the estimate. */
 static terse_status take_back_slice(ts_client *client, uint32_t t, uint32_t i, float *residuals) {
-    ts_outbox_slot *slot = &client->outbox.slots[client->contract->tensors[t].first_slice + i];
-    const ts_slice *slice = &client->contract->slices[client->contract->tensors[t].first_slice + i];
+    const ts_tensor *declared = &client->contract->tensors[t];
+    const ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
+    const ts_slice *slice = &client->contract->slices[declared->first_slice + i];
+    ts_guard *guard = client->keep ? ts_keep_guard(client->keep, t) : NULL;
     float *residual = residuals + slice->first, *estimate = client->tensors[t].memory.estimate;
+    if (guard) {
+        ts_decoded said;
+        ts_codec_spec spec = ts_contract_push_spec(client->contract, t, client->worker);
+        TS_TRY(ts_decode(client->scratch, &spec, NULL, i, slot->step, slot->bytes, slot->len, &said));
+        ts_guard_give_back(guard, t, i, slice->first, &said, residuals);
+        release(client, declared->first_slice + i);
+        ts_guard_settle(guard);
+        return TERSE_OK;
+    }
     if (estimate) memset(residual, 0, slice->n * sizeof *residual);
-    TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len, residual));
+    TS_TRY(ts_encoder_take_back(client->tensors[t].encoder, client->scratch, i, slot->step, slot->bytes, slot->len,
+                                residual));
     for (size_t j = 0; estimate && j < slice->n; j++) estimate[slice->first + j] -= residual[j];
-    slot->state = TS_SLOT_FREE;
+    release(client, declared->first_slice + i);
     return TERSE_OK;
 }
 
+/* All of the tensor's refused packets. Its residuals stored as bfloat16 change with the next ts_feedback_write_brief. */
 static terse_status take_back(ts_client *client, uint32_t t, float *residuals) {
     const ts_tensor *declared = &client->contract->tensors[t];
-    for (uint32_t i = 0; i < declared->slices; i++) {
+    terse_status status = TERSE_OK;
+    bool any = false;
+    for (uint32_t i = 0; i < declared->slices && status == TERSE_OK; i++) {
         ts_outbox_slot *slot = &client->outbox.slots[declared->first_slice + i];
         bool returns = slot->state == TS_SLOT_REFUSED && client->config->error_feedback.enabled;
-        if (returns) TS_TRY(take_back_slice(client, t, i, residuals));
+        if (returns && client->keep && !any) ts_keep_begin(client->keep, t);
+        any = any || returns;
+        if (returns) status = take_back_slice(client, t, i, residuals);
         if (slot->restart) ts_encoder_restart(client->tensors[t].encoder, i);
         slot->restart = false;
     }
+    if (!any || !client->keep || status != TERSE_OK) return status;
+    if (client->tensors[t].memory.brief) client->counters.let_go += ts_feedback_write_brief(&client->tensors[t].memory, residuals);
+    ts_keep_end(client->keep, t);
+    if (client->tensors[t].memory.brief) ts_feedback_read_brief(&client->tensors[t].memory, residuals);
     return TERSE_OK;
 }
 
@@ -77,14 +104,21 @@ void ts_client_flush(ts_client *client) {
     for (uint32_t s = 0; s < client->server_count; s++) ts_client_flush_server(client, &client->servers[s]);
 }
 
-/* An encoded packet joins those that wait for its server's next frame. */
-static void gather(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
+/* An encoded packet counts as sent from here on. */
+static void hold(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
-    ts_client_server *server = &client->servers[client->contract->slices[slice].server];
     slot->len = len;
     slot->step = step;
     slot->samples = client->samples;
     slot->corrupt = 0;
+    if (client->keep) ts_keep_hold(client->keep, slice, slot);
+}
+
+/* It joins those that wait for its server's next frame. */
+static void gather(ts_client *client, uint32_t slice) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    ts_client_server *server = &client->servers[client->contract->slices[slice].server];
+    size_t len = slot->len;
     slot->state = TS_SLOT_GATHERED;
     client->tensors[client->contract->slices[slice].tensor].unanswered++;
     client->counters.push_payload_bytes += len;
@@ -110,7 +144,8 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
                              .step = tensor->step,
                              .blank = !config->error_feedback.enabled,
                              .ratio = ts_config_warmup_ratio(config, &declared->push, tensor->step),
-                             .nonfinite = config->error_feedback.nonfinite};
+                             .nonfinite = config->error_feedback.nonfinite,
+                             .guard = client->keep ? ts_keep_guard(client->keep, t) : NULL};
     if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) input.decay = (float)config->error_feedback.beta;
     if (declared->worker_momentum && config->optimizer.weight_decay > 0) {
         input.params = tensor->param;
@@ -119,18 +154,30 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
     return ts_encoder_begin(tensor->encoder, client->scratch, &input, NULL);
 }
 
-/* Part i of a tensor, as a packet that waits for others. */
-static terse_status encode_slice(ts_client *client, ts_client_tensor *tensor, uint32_t i, uint32_t slice, size_t bound) {
+/* Room for a slice's packet, and its encoding. Without the lock. */
+static terse_status write_slice(ts_client *client, uint32_t t, uint32_t i, size_t bound, size_t *len) {
+    ts_encoder *encoder = client->tensors[t].encoder;
+    uint32_t slice = client->contract->tensors[t].first_slice + i;
     ts_outbox_slot *slot = &client->outbox.slots[slice];
+    if (client->keep) {
+        TS_TRY(ts_keep_reserve(client->keep, slice, slot, bound));
+        ts_keep_vacate(client->keep, slice);
+    } else {
+        TS_TRY(ts_outbox_reserve(slot, bound));
+    }
+    return ts_encoder_slice(encoder, client->scratch, i, slot->bytes, slot->capacity, len);
+}
+
+/* Part i of a tensor, as a packet that waits for others. */
+static terse_status encode_slice(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bound) {
     size_t len = 0;
     ts_client_let_go(client);
-    terse_status status = ts_outbox_reserve(slot, bound);
-    if (status == TERSE_OK)
-        status = ts_encoder_slice(tensor->encoder, client->scratch, i, slot->bytes, slot->capacity, &len);
+    terse_status status = write_slice(client, t, i, bound, &len);
     ts_client_take_back(client);
     if (status != TERSE_OK) return status;
     if (client->state == TS_CLIENT_FAILED) return client->failure;
-    gather(client, slice, tensor->step, len);
+    hold(client, slice, client->tensors[t].step, len);
+    if (!client->keep || ts_keep_early(client->keep, t)) gather(client, slice);
     return TERSE_OK;
 }
 
@@ -152,7 +199,8 @@ static void keep_near(ts_client *client) {
 }
 
 /* The same for a large packet whose length is known before: written where it travels, and sent at once. */
-static terse_status encode_alone(ts_client *client, ts_client_tensor *tensor, uint32_t i, uint32_t slice, size_t bytes) {
+static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bytes) {
+    ts_client_tensor *tensor = &client->tensors[t];
     const ts_slice *place = &client->contract->slices[slice];
     ts_client_server *server = &client->servers[place->server];
     ts_outbox_slot *slot = &client->outbox.slots[slice];
@@ -188,14 +236,22 @@ static terse_status encode_alone(ts_client *client, ts_client_tensor *tensor, ui
 static terse_status encode_slices(ts_client *client, uint32_t t) {
     const ts_tensor *declared = &client->contract->tensors[t];
     ts_client_tensor *tensor = &client->tensors[t];
-    bool fixed = ts_encoder_fixed(tensor->encoder);
+    bool fixed = ts_encoder_fixed(tensor->encoder) && !client->keep; /* frames do not outlive the process */
     terse_status status = TERSE_OK;
     for (uint32_t i = 0; i < declared->slices && status == TERSE_OK; i++) {
         size_t bound = ts_encoder_bound(tensor->encoder, client->scratch, i);
         bool alone = fixed && bound >= TS_CLIENT_ALONE_BYTES;
-        status = (alone ? encode_alone : encode_slice)(client, tensor, i, declared->first_slice + i, bound);
+        status = (alone ? encode_alone : encode_slice)(client, t, i, declared->first_slice + i, bound);
     }
     return status;
+}
+
+/* The push is complete, and what waited for that travels. */
+static void end_push(ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    if (!client->keep || ts_keep_early(client->keep, t)) return;
+    ts_keep_end(client->keep, t);
+    for (uint32_t i = 0; i < declared->slices; i++) gather(client, declared->first_slice + i);
 }
 
 /* EF21: the estimate takes over what was encoded, as the servers will. Without the lock; packets stay until the next step. */
@@ -240,6 +296,7 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     if (memory->brief) ts_feedback_read_brief(memory, residual);
     terse_status status = take_back(client, t, residual);
     ts_client_let_go(client);
+    if (client->keep) ts_keep_begin(client->keep, t);
     if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, residual);
     ts_client_take_back(client);
     if (status == TERSE_OK) status = encode_slices(client, t);
@@ -255,6 +312,7 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     client->counters.let_go += report.let_go;
     if (memory->brief) client->counters.let_go += ts_feedback_write_brief(memory, residual);
     ts_client_take_back(client);
+    if (status == TERSE_OK) end_push(client, t);
     client->counters.encode_us += ts_client_now(client) - began;
     if (status != TERSE_OK)
         return ts_client_fail(client, status, "encoding %s in step %" PRIu64 ": %s", ts_client_tensor_name(client, t), step,
@@ -364,6 +422,7 @@ static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
     /* Its frame can be had again at once; an estimate may still be to follow what it says. */
     bool needed = client->tensors[client->contract->slices[slice].tensor].memory.estimate != NULL;
     if (state == TS_SLOT_FREE && !needed) ts_buffer_unref(ts_outbox_take_frame(slot));
+    if (state == TS_SLOT_FREE && client->keep) ts_keep_release(client->keep, slice);
 }
 
 void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) {

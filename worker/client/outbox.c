@@ -19,7 +19,7 @@ static void release(ts_outbox_slot *slot) {
 }
 
 void ts_outbox_destroy(ts_outbox *outbox) {
-    for (uint32_t i = 0; i < outbox->count; i++) release(&outbox->slots[i]);
+    for (uint32_t i = 0; i < outbox->count && !outbox->borrowed; i++) release(&outbox->slots[i]);
     ts_mem_free(outbox->slots);
     *outbox = (ts_outbox){0};
 }

@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     ts_outbox_slot *slots; /* one a slice of the job, by global slice number */
     uint32_t count;
+    bool borrowed;         /* the packets' memory is somebody else's (keep.h) */
 } ts_outbox;
 
 /* out: zeroed before. Returns TERSE_OK or TERSE_ENOMEM. */
