@@ -13,6 +13,7 @@
 #define BLOCK TS_SELECT_GROUP /* elements to a word of hits */
 #define STRETCH 8192          /* elements between two looks at how many hits there are */
 #define MANY 4                /* one hit in so many blocks and more: words are emptied without asking */
+#define HITS_AHEAD 128        /* room for hits that is asked for so early */
 #define SURE 2                /* hits taken from a word without asking whether they are there */
 
 /* Magnitudes above it are taken; those that will be flushed only when all are. */
@@ -57,12 +58,19 @@ INLINE void put_hit(const float *residual, size_t at, ts_candidates *c, size_t c
     c->index[count] = (uint32_t)at;
 }
 
+/* Candidates are written so seldom that the memory they go to would be waited for, and all stores behind with it. */
+INLINE void ask_for_room(const ts_candidates *c) {
+    _mm_prefetch((const char *)(c->index + c->count + HITS_AHEAD), _MM_HINT_T0);
+    _mm_prefetch((const char *)(c->bits + c->count + HITS_AHEAD), _MM_HINT_T0);
+}
+
 /*
  * Appends the hits of the block that starts at element i. `many`: the first ones are written whether they are there or
  * not; what is written behind the last is room that TS_SELECT_GROUP leaves.
  */
 INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candidates *c, bool many) {
     size_t count = c->count;
+    if (many) ask_for_room(c);
     for (int j = 0; many && j < SURE; j++) {
         put_hit(residual, i + (size_t)__builtin_ctzll(hits | (uint64_t)1 << (BLOCK - 1)), c, count);
         count += hits != 0;
@@ -71,6 +79,7 @@ INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candid
     while (__builtin_expect(hits != 0, 0)) {
         put_hit(residual, i + (size_t)__builtin_ctzll(hits), c, count++);
         hits &= hits - 1;
+        if (!many) ask_for_room(c);
     }
     c->count = count;
 }

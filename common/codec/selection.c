@@ -137,29 +137,37 @@ uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, 
 
 static uint32_t tie_order(uint64_t key, size_t element) { return (uint32_t)(ts_mix64(key ^ element) >> 32); }
 
-/* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay. */
+/* Moves candidates first to end - 1 down to *out. */
+static void move_run(ts_candidates *c, size_t first, size_t end, size_t *out) {
+    if (*out != first) {
+        memmove(c->index + *out, c->index + first, (end - first) * sizeof *c->index);
+        memmove(c->bits + *out, c->bits + first, (end - first) * sizeof *c->bits);
+    }
+    *out += end - first;
+}
+
+/* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay, those below go. */
 static void keep_with_ties(const ts_kernels *kernels, ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
     size_t ties = 0, above = 0, unused;
+    kernels->keep_above(c, level);
     for (size_t i = 0; i < c->count; i++) {
         /* Complement: the smaller hash is the larger number. */
         if ((c->bits[i] & TS_ABS_MASK) == level) c->order[ties++] = ~tie_order(key, origin + c->index[i]);
     }
     uint32_t limit = ts_kth_largest(kernels, c->order, ties, wanted, UINT32_MAX, &above, &unused);
-    size_t equal = wanted - above, out = 0, tie = 0;
+    size_t equal = wanted - above, out = 0, tie = 0, run = 0;
     for (size_t i = 0; i < c->count; i++) {
-        uint32_t magnitude = c->bits[i] & TS_ABS_MASK;
-        if (magnitude < level) continue;
-        if (magnitude == level) {
-            uint32_t order = c->order[tie++];
-            if (order < limit) continue;
-            if (order == limit) {
-                if (equal == 0) continue;
-                equal--;
-            }
+        if ((c->bits[i] & TS_ABS_MASK) != level) continue;
+        uint32_t order = c->order[tie++];
+        if (order > limit) continue;
+        if (order == limit && equal > 0) {
+            equal--;
+            continue;
         }
-        c->index[out] = c->index[i];
-        c->bits[out++] = c->bits[i];
+        move_run(c, run, i, &out);
+        run = i + 1;
     }
+    move_run(c, run, c->count, &out);
     c->count = out;
 }
 
