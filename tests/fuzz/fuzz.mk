@@ -6,7 +6,7 @@ FUZZ_LAYERS := base codec wire contract ckpt
 FUZZ_RUNS   := 200000
 FUZZ_OBJ    := $(foreach l,$(FUZZ_LAYERS),$(call objs,$(call layer_src,$(l)))) $(GEN_OBJ) \
                $(call objs,tests/unit/pipeline_generator.c)
-FUZZ_LIBS   := $(shell pkg-config --libs libprotobuf-c libzstd libxxhash jansson 2>/dev/null) -lm -pthread
+FUZZ_LIBS   := $(shell pkg-config --libs libprotobuf-c libzstd libxxhash jansson libsodium 2>/dev/null) -lm -pthread
 FUZZ_SAN    := address,undefined
 
 $(BUILD)/fuzz/replay-%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/obj/tests/fuzz/replay_main.o $(FUZZ_OBJ)
