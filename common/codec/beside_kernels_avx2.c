@@ -7,18 +7,50 @@
 #include "common/codec/quantise_kernels.h"
 #include "common/codec/sums_avx2.h"
 
-INLINE void encode_group(const ts_beside *w, float inverse, size_t i, ts_beside_kind kind) {
-    if (kind == TS_BESIDE_INT8) int_group(w->scale, inverse, 127.0f, w->x + i, w->out + i);
-    else sign_bits_group(w->scale, w->x + i, w->out + i / 8);
+/* What is done: a kind, or by chance and that many bits. */
+typedef enum { INT8, SIGN, CHANCE_2, CHANCE_4, CHANCE } work_kind;
+
+/* 32 codes of four or two bits: neighbours are multiplied by powers of two and added. */
+INLINE void pack_group(unsigned bits, const uint8_t *codes, uint8_t *out) {
+    const __m256i low = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i code = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+    if (bits == 4) {
+        code = _mm256_maddubs_epi16(_mm256_and_si256(code, _mm256_set1_epi8(0x0F)), _mm256_set1_epi16(0x1001));
+        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(code, code), 0xD8);
+        _mm_storeu_si128((__m128i *)(void *)out, _mm256_castsi256_si128(bytes));
+    } else {
+        code = _mm256_maddubs_epi16(_mm256_and_si256(code, _mm256_set1_epi8(3)), _mm256_set1_epi16(0x0401));
+        code = _mm256_madd_epi16(code, _mm256_set1_epi32(0x00100001));
+        code = _mm256_packus_epi16(_mm256_packs_epi32(code, code), code);
+        _mm_storel_epi64((__m128i *)(void *)out, _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(code, low)));
+    }
 }
 
-static void encode_rest(const ts_beside *w, size_t i, ts_beside_kind kind) {
-    if (kind == TS_BESIDE_INT8) ts_int8_encode_avx2(w->scale, w->x + i, w->n - i, w->out + i);
-    else ts_sign_bits_avx2(w->scale, w->x + i, w->n - i, w->out + i / 8);
+INLINE void encode_group(const ts_beside *w, float inverse, size_t i, work_kind kind) {
+    if (kind == INT8) {
+        int_group(w->scale, inverse, 127.0f, w->x + i, w->out + i);
+    } else if (kind == SIGN) {
+        sign_bits_group(w->scale, w->x + i, w->out + i / 8);
+    } else {
+        const unsigned bits = kind == CHANCE_4 ? 4 : 2;
+        uint8_t codes[GROUP];
+        stochastic_group(&w->how, i, false, w->x + i, codes);
+        pack_group(bits, codes, w->out + i / 8 * bits);
+    }
+}
+
+static void encode_rest(const ts_beside *w, size_t i) {
+    if (w->kind == TS_BESIDE_INT8) ts_int8_encode_avx2(w->scale, w->x + i, w->n - i, w->out + i);
+    if (w->kind == TS_BESIDE_SIGN) ts_sign_bits_avx2(w->scale, w->x + i, w->n - i, w->out + i / 8);
+    if (w->kind == TS_BESIDE_CHANCE) {
+        ts_stochastic rest = w->how;
+        rest.first += i;
+        ts_chance_write(&ts_kernels_avx2, &rest, w->bits, w->x + i, w->n - i, w->out + i / 8 * w->bits);
+    }
 }
 
 /* From two places at once, as the sweep alone. */
-INLINE uint32_t beside_sweep(ts_sweep *s, size_t first, size_t end, const ts_beside *given, ts_beside_kind kind) {
+INLINE uint32_t beside_sweep(ts_sweep *s, size_t first, size_t end, const ts_beside *given, work_kind kind) {
     const ts_sweep view = *s;
     const ts_beside w = *given;
     const float inverse = w.scale > 0.0f ? 1.0f / w.scale : 0.0f;
@@ -36,12 +68,12 @@ INLINE uint32_t beside_sweep(ts_sweep *s, size_t first, size_t end, const ts_bes
         sweep_group(s, &view, first + i, &top, &most, PLAIN);
         sweep_group(s, &view, first + half + i, &top, &most, PLAIN);
     }
-    encode_rest(&w, done, kind);
+    encode_rest(&w, done);
     return finish_sweep(s, first + 2 * half, end, PLAIN, top, most);
 }
 
 INLINE uint32_t beside_sums(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2],
-                            const ts_beside *given, ts_beside_kind kind) {
+                            const ts_beside *given, work_kind kind) {
     const ts_sweep view = *s;
     const ts_beside w = *given;
     const float inverse = w.scale > 0.0f ? 1.0f / w.scale : 0.0f;
@@ -54,16 +86,28 @@ INLINE uint32_t beside_sums(ts_sweep *s, size_t first, size_t end, unsigned want
         encode_group(&w, inverse, done, kind);
         done += GROUP;
     }
-    encode_rest(&w, done, kind);
+    encode_rest(&w, done);
     return finish_sweep_sums(s, first, i, end, PLAIN, wanted, &lanes, top, sums);
 }
 
+static work_kind kind_of(const ts_beside *work) {
+    if (work->kind == TS_BESIDE_INT8) return INT8;
+    if (work->kind == TS_BESIDE_SIGN) return SIGN;
+    return work->bits == 2 ? CHANCE_2 : work->bits == 4 ? CHANCE_4 : CHANCE;
+}
+
+/* The pairs that there are; all others are done one after the other. */
 uint32_t ts_sweep_beside_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2],
                               const ts_beside *work) {
-    if (!s->gradient || !is_plain(s)) return ts_sweep_then_beside(&ts_kernels_avx2, s, first, end, wanted, sums, work);
-    if (work->kind == TS_BESIDE_INT8 && !wanted) return beside_sweep(s, first, end, work, TS_BESIDE_INT8);
-    if (work->kind == TS_BESIDE_SIGN && wanted == TS_SUM_ABS) {
-        return beside_sums(s, first, end, TS_SUM_ABS, sums, work, TS_BESIDE_SIGN);
+    const unsigned both = TS_SUM_SQUARES | TS_SUM_ABS;
+    if (s->gradient && is_plain(s) && work->kind != TS_BESIDE_NONE) {
+        work_kind kind = kind_of(work);
+        if (kind == INT8 && !wanted) return beside_sweep(s, first, end, work, INT8);
+        if (kind == SIGN && wanted == TS_SUM_ABS) return beside_sums(s, first, end, TS_SUM_ABS, sums, work, SIGN);
+        if (kind == CHANCE_2 && wanted == both) return beside_sums(s, first, end, both, sums, work, CHANCE_2);
+        if (kind == CHANCE_4 && wanted == TS_SUM_SQUARES) {
+            return beside_sums(s, first, end, TS_SUM_SQUARES, sums, work, CHANCE_4);
+        }
     }
     return ts_sweep_then_beside(&ts_kernels_avx2, s, first, end, wanted, sums, work);
 }

@@ -71,19 +71,7 @@ INLINE ts_stochastic rest_of(const ts_stochastic *how, size_t i) {
 
 INLINE size_t stochastic_codes(ts_stochastic how, bool indexed, float *x, size_t n, uint8_t *codes) {
     size_t i = 0;
-    for (; i + GROUP <= n; i += GROUP) {
-        __m256i q[4];
-        for (size_t j = 0; j < 4; j++) {
-            float *at = x + i + LANES * j;
-            __m256i word = mixed_words(&how, elements(&how, i + LANES * j, indexed));
-            __m256 v = load(at), u = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(word, 8)), set(0x1p-24f));
-            __m256 y = _mm256_add_ps(_mm256_mul_ps(magnitude(v), set(how.inverse)), u);
-            /* The level of what is 0 is 0, whatever the sign. */
-            q[j] = _mm256_sign_epi32(_mm256_cvttps_epi32(_mm256_min_ps(y, set(how.most))), bits_of(v));
-            store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(how.step))));
-        }
-        store_bytes(codes + i, q, true);
-    }
+    for (; i + GROUP <= n; i += GROUP) stochastic_group(&how, i, indexed, x + i, codes + i);
     return i;
 }
 

@@ -70,6 +70,21 @@ INLINE void sign_bits_group(float scale, float *x, uint8_t *bits) {
     store_signs(bits, signs);
 }
 
+/* 32 values, the first of them element i, to integers by chance. */
+INLINE void stochastic_group(const ts_stochastic *how, size_t i, bool indexed, float *x, uint8_t *codes) {
+    __m256i q[4];
+    for (size_t j = 0; j < 4; j++) {
+        float *at = x + LANES * j;
+        __m256i word = mixed_words(how, elements(how, i + LANES * j, indexed));
+        __m256 v = load(at), u = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(word, 8)), set(0x1p-24f));
+        __m256 y = _mm256_add_ps(_mm256_mul_ps(magnitude(v), set(how->inverse)), u);
+        /* The level of what is 0 is 0, whatever the sign. */
+        q[j] = _mm256_sign_epi32(_mm256_cvttps_epi32(_mm256_min_ps(y, set(how->most))), bits_of(v));
+        store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(how->step))));
+    }
+    store_bytes(codes, q, true);
+}
+
 /* 32 values `v` to exponents and signs; x: out what these do not say. */
 INLINE void natural_group(const ts_stochastic *how, size_t i, bool indexed, const __m256 v[4], float *x,
                           uint8_t *exponents, uint8_t *signs) {

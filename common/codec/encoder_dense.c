@@ -92,7 +92,7 @@ static size_t write_blocks(const ts_packet_slice *slice, ts_sweep *sweep, float 
 static size_t write_beside(const ts_packet_slice *slice, ts_sweep *sweep, uint8_t *out, size_t *written) {
     ts_block_format format = slice->format;
     const ts_kernels *kernels = format.block.kernels;
-    size_t bad = sweep->bad_count, at = 0, n = 0, next = ts_block_elems(&format, slice->n);
+    size_t base = format.block.first, bad = sweep->bad_count, at = 0, n = 0, next = ts_block_elems(&format, slice->n);
     ts_beside work = {.kind = TS_BESIDE_NONE};
     double sums[2];
     format.block.sums = format.stage->sums ? sums : NULL;
@@ -106,10 +106,11 @@ static size_t write_beside(const ts_packet_slice *slice, ts_sweep *sweep, uint8_
         if (next == 0) return at;
         n = next;
         next = at + n < slice->n ? ts_block_elems(&format, slice->n - at - n) : 0;
-        work = (ts_beside){.kind = (ts_beside_kind)format.stage->beside, .x = sweep->residual + first, .n = n};
-        work.out = out + *written;
-        work.out += ts_block_write_scales(&format, work.x, n, ts_bits_float(bits), work.out, scales);
-        work.scale = scales[0];
+        work = (ts_beside){.x = sweep->residual + first, .n = n, .out = out + *written};
+        format.block.max_abs = ts_bits_float(bits);
+        format.block.first = base + at;
+        work.out += ts_block_write_scales(&format, work.x, n, format.block.max_abs, work.out, scales);
+        format.stage->beside(&format.block, scales, n, &work);
     }
 }
 

@@ -10,11 +10,27 @@ uint32_t ts_sweep_then_sums(const ts_kernels *kernels, ts_sweep *s, size_t first
     return bits;
 }
 
+#define RUN 256u /* codes held between the two */
+
+void ts_chance_write(const ts_kernels *kernels, const ts_stochastic *how, unsigned bits, float *x, size_t n,
+                     uint8_t *out) {
+    uint8_t codes[RUN];
+    ts_stochastic from = *how;
+    for (size_t at = 0; at < n; at += RUN, out += RUN / 8 * bits) {
+        size_t run = n - at < RUN ? n - at : RUN;
+        kernels->stochastic_codes(&from, x + at, run, codes);
+        kernels->pack(bits, codes, run, out);
+        if (from.index) from.index += run;
+        else from.first += run;
+    }
+}
+
 uint32_t ts_sweep_then_beside(const ts_kernels *kernels, ts_sweep *s, size_t first, size_t end, unsigned wanted,
                               double sums[2], const ts_beside *work) {
     uint32_t bits = wanted ? kernels->sweep_sums(s, first, end, wanted, sums) : kernels->sweep(s, first, end);
     if (work->kind == TS_BESIDE_INT8) kernels->int8_encode(work->scale, work->x, work->n, work->out);
     if (work->kind == TS_BESIDE_SIGN) kernels->sign_bits(work->scale, work->x, work->n, work->out);
+    if (work->kind == TS_BESIDE_CHANCE) ts_chance_write(kernels, &work->how, work->bits, work->x, work->n, work->out);
     return bits;
 }
 

@@ -74,10 +74,12 @@ typedef struct {
 } ts_stochastic;
 
 /* A block in the cache that is encoded beside the sweep of the next one. The first is none. */
-typedef enum { TS_BESIDE_NONE, TS_BESIDE_INT8, TS_BESIDE_SIGN } ts_beside_kind;
-typedef struct {
-    ts_beside_kind kind; /* int8_encode() or sign_bits() */
+typedef enum { TS_BESIDE_NONE, TS_BESIDE_INT8, TS_BESIDE_SIGN, TS_BESIDE_CHANCE } ts_beside_kind;
+typedef struct ts_beside {
+    ts_beside_kind kind; /* int8_encode(), sign_bits(), or stochastic_codes() with pack() */
     float scale;
+    ts_stochastic how;   /* by chance: without an index */
+    unsigned bits;
     float *x;            /* [borrow] n, not of the elements that are swept */
     size_t n;
     uint8_t *out;
@@ -202,6 +204,9 @@ void ts_sweep_floats_scalar(ts_sweep *sweep, size_t first, size_t end, ts_float_
 /* The same one after the other: for levels where one pass of its own would gain nothing, and for the rest of others. */
 void ts_sweep_then_natural(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end,
                            const ts_stochastic *how, size_t block, uint8_t *out);
+/* Values to bits by chance: stochastic_codes() and pack(). */
+void ts_chance_write(const ts_kernels *kernels, const ts_stochastic *how, unsigned bits, float *x, size_t n,
+                     uint8_t *out);
 uint32_t ts_sweep_then_beside(const ts_kernels *kernels, ts_sweep *sweep, size_t first, size_t end, unsigned wanted,
                               double sums[2], const ts_beside *work);
 /* sweep_sums() where one pass of its own would gain nothing: that level's sweep, and its sums behind it. */

@@ -24,6 +24,13 @@ static void int8_encode(const ts_quantise_block *block, const float *scales, flo
     block->kernels->int8_encode(scales[0], x, n, out);
 }
 
+static void int8_beside(const ts_quantise_block *block, const float *scales, size_t n, ts_beside *work) {
+    (void)block;
+    (void)n;
+    work->kind = TS_BESIDE_INT8;
+    work->scale = scales[0];
+}
+
 static bool int8_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     if (!(scales[0] >= FLT_MIN && scales[0] < 0x1p114f) && ts_float_bits(scales[0]) != 0) return false;
     if (scales[0] > 0.0f) return block->kernels->fields_lack(8, 0xFF, NEVER, in, n);
@@ -48,10 +55,10 @@ const ts_quantise_stage ts_quantise_int8 = {
              .source = "Dettmers 2016; Jacob et al. 2018",
              .allows_tensor = true},
     .scales = 1,
-    .beside = TS_BESIDE_INT8,
     .bytes = int8_bytes,
     .scale = int8_scale,
     .encode = int8_encode,
+    .beside = int8_beside,
     .valid = int8_valid,
     .decode = int8_decode,
     .add = int8_add,

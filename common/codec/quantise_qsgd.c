@@ -29,18 +29,24 @@ static void qsgd_scale(const ts_quantise_block *block, const float *x, size_t n,
     scales[0] = ts_usable_scale((float)(norm * damping(block, n) / levels_of(block->args)));
 }
 
+static ts_stochastic chance(const ts_quantise_block *block, const float *scales, size_t n) {
+    return (ts_stochastic){.key = block->key,
+                           .index = block->index,
+                           .first = block->first,
+                           .inverse = scales[0] > 0.0f ? (float)(damping(block, n) / (double)scales[0]) : 0.0f,
+                           .step = scales[0],
+                           .most = (float)levels_of(block->args)};
+}
+
 static void qsgd_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
-    uint8_t codes[TS_CODES_RUN];
-    unsigned bits = bits_of(block->args);
-    ts_stochastic how = {.key = block->key, .step = scales[0], .most = (float)levels_of(block->args)};
-    how.inverse = scales[0] > 0.0f ? (float)(damping(block, n) / (double)scales[0]) : 0.0f;
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * bits) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        how.index = block->index ? block->index + at : NULL;
-        how.first = block->first + (block->index ? 0 : at);
-        block->kernels->stochastic_codes(&how, x + at, run, codes);
-        block->kernels->pack(bits, codes, run, out);
-    }
+    const ts_stochastic how = chance(block, scales, n);
+    ts_chance_write(block->kernels, &how, bits_of(block->args), x, n, out);
+}
+
+static void qsgd_beside(const ts_quantise_block *block, const float *scales, size_t n, ts_beside *work) {
+    work->kind = TS_BESIDE_CHANCE;
+    work->how = chance(block, scales, n);
+    work->bits = bits_of(block->args);
 }
 
 static bool qsgd_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
@@ -80,6 +86,7 @@ const ts_quantise_stage ts_quantise_qsgd = {
     .bytes = qsgd_bytes,
     .scale = qsgd_scale,
     .encode = qsgd_encode,
+    .beside = qsgd_beside,
     .valid = qsgd_valid,
     .decode = qsgd_decode,
     .add = qsgd_add,

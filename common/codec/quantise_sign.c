@@ -21,6 +21,13 @@ static void sign_encode(const ts_quantise_block *block, const float *scales, flo
     block->kernels->sign_bits(scales[0], x, n, out);
 }
 
+static void sign_beside(const ts_quantise_block *block, const float *scales, size_t n, ts_beside *work) {
+    (void)block;
+    (void)n;
+    work->kind = TS_BESIDE_SIGN;
+    work->scale = scales[0];
+}
+
 static bool sign_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     return ts_scale_valid(scales[0], 2 * TS_SCALE_LIMIT) && ts_codes_valid(block, BITS, in, n, -1, false);
 }
@@ -40,11 +47,11 @@ const ts_quantise_stage ts_quantise_sign = {
              .formula = "q = sign(g) · mean|g|",
              .source = "Bernstein et al. 2018; Karimireddy et al. 2019"},
     .scales = 1,
-    .beside = TS_BESIDE_SIGN,
     .sums = TS_SUM_ABS,
     .bytes = sign_bytes,
     .scale = sign_scale,
     .encode = sign_encode,
+    .beside = sign_beside,
     .valid = sign_valid,
     .decode = sign_decode,
     .add = sign_add,

@@ -30,17 +30,25 @@ static void ternary_scale(const ts_quantise_block *block, const float *x, size_t
     scales[0] = s >= (double)FLT_MIN ? ts_usable_scale((float)(s * damping)) : 0.0f;
 }
 
+static ts_stochastic chance(const ts_quantise_block *block, const float *scales) {
+    return (ts_stochastic){.key = block->key,
+                           .index = block->index,
+                           .first = block->first,
+                           .inverse = scales[0] > 0.0f ? 1.0f / largest(block) : 0.0f,
+                           .step = scales[0],
+                           .most = 1.0f};
+}
+
 static void ternary_encode(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out) {
-    uint8_t codes[TS_CODES_RUN];
-    ts_stochastic how = {.key = block->key, .step = scales[0], .most = 1.0f};
-    how.inverse = scales[0] > 0.0f ? 1.0f / largest(block) : 0.0f;
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, out += TS_CODES_RUN / 8 * BITS) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        how.index = block->index ? block->index + at : NULL;
-        how.first = block->first + (block->index ? 0 : at);
-        block->kernels->stochastic_codes(&how, x + at, run, codes);
-        block->kernels->pack(BITS, codes, run, out);
-    }
+    const ts_stochastic how = chance(block, scales);
+    ts_chance_write(block->kernels, &how, BITS, x, n, out);
+}
+
+static void ternary_beside(const ts_quantise_block *block, const float *scales, size_t n, ts_beside *work) {
+    (void)n;
+    work->kind = TS_BESIDE_CHANCE;
+    work->how = chance(block, scales);
+    work->bits = BITS;
 }
 
 static bool ternary_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
@@ -73,6 +81,7 @@ const ts_quantise_stage ts_quantise_ternary = {
     .bytes = ternary_bytes,
     .scale = ternary_scale,
     .encode = ternary_encode,
+    .beside = ternary_beside,
     .valid = ternary_valid,
     .decode = ternary_decode,
     .add = ternary_add,

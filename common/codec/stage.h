@@ -41,6 +41,7 @@ typedef struct {
 struct ts_selection;
 struct ts_kernels;
 struct ts_sweep;
+struct ts_beside;
 
 struct ts_transform_view;
 struct ts_transform_step;
@@ -113,7 +114,6 @@ typedef struct ts_quantise_stage {
     ts_stage_info info;
     unsigned scales;   /* floats in front of a block: 0 … TS_BLOCK_SCALES */
     unsigned sums;     /* TS_SUM_SQUARES | TS_SUM_ABS: what scale() wants of block->sums, brought along by the sweep */
-    int beside;        /* ts_beside_kind that is the same as encode(), with one scale; 0: there is none */
     bool wide_scales;  /* they are never shortened to two bytes: they may be negative, or their rounding would show */
     bool lossless;
     float most;        /* the largest magnitude it can say; what is beyond stays in the residual. 0: all of them */
@@ -124,6 +124,8 @@ typedef struct ts_quantise_stage {
     void (*scale)(const ts_quantise_block *block, const float *x, size_t n, float *scales);
     /* Writes bytes() bytes; x: in the values, out what the receiver does not get: x - decoded. */
     void (*encode)(const ts_quantise_block *block, const float *scales, float *x, size_t n, uint8_t *out);
+    /* encode() as work that can go beside the next block's sweep: all but x, n and out. NULL: there is no such kernel. */
+    void (*beside)(const ts_quantise_block *block, const float *scales, size_t n, struct ts_beside *work);
     /* Sweep and encode() of elements first ... end - 1 in one pass, all blocks; block->first is the number of the first.
        See ts_kernels.sweep_floats. NULL: there is none. */
     void (*take_in)(const ts_quantise_block *block, struct ts_sweep *sweep, size_t first, size_t end, uint8_t *out,
