@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/pipeline.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/codec/delta.h"
 #include "common/codec/registry.h"
 
-#define NUMBER_DIGITS 15 /* decimal digits that a double holds exactly */
-#define NUMBER_SCALE 22  /* powers of ten that it holds exactly */
+#define NUMBER_DIGITS 17 /* decimal digits that tell any double from the next */
+#define NUMBER_GIVEN 100 /* and those that may be written, zeros included */
+#define NUMBER_SCALE 400 /* powers of ten beyond all doubles */
 #define LIST_CHARS 512
 
 /* A piece of the text. */
@@ -55,47 +58,54 @@ TERSE_PRINTF(2, 3) static terse_status refuse(parser *p, const char *format, ...
     return ts_error_set(p->error, TERSE_EINVAL, "pipeline `%.100s`: %s", p->text, sentence);
 }
 
+/* The exponent behind a number's digits, [+-]digits; nothing is 0. False when it is something else. */
+static bool read_exponent(span s, int *exponent) {
+    *exponent = 0;
+    if (s.len == 0) return true;
+    if (s.at[0] != 'e' && s.at[0] != 'E') return false;
+    size_t i = 1;
+    bool negative = i < s.len && s.at[i] == '-';
+    if (i < s.len && (s.at[i] == '-' || s.at[i] == '+')) i++;
+    if (i == s.len) return false;
+    for (; i < s.len; i++) {
+        if (s.at[i] < '0' || s.at[i] > '9' || *exponent > NUMBER_SCALE) return false;
+        *exponent = *exponent * 10 + (s.at[i] - '0');
+    }
+    if (negative) *exponent = -*exponent;
+    return true;
+}
+
 /*
- * A decimal number: [+]digits[.digits][e[+-]digits], at most 15 significant digits, powers of ten within 10^±22. Such a
- * number and its power of ten are exact doubles, so one division gives the nearest double in any locale.
+ * A decimal number: [+]digits[.digits][e[+-]digits], at most 17 significant digits, which tell any double from the next.
+ * The nearest double by the C library, which sees digits and exponent alone: no point, and so nothing that a locale
+ * changes. False also for what is too large for a double, or so small that it would be 0.
  */
 static bool read_number(span s, double *value) {
-    static const double power[NUMBER_SCALE + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    uint64_t mantissa = 0;
-    int digits = 0, exponent = 0, given = 0;
+    char text[NUMBER_GIVEN + 16];
+    size_t digits = 0, given = 0, i = s.len > 0 && s.at[0] == '+' ? 1 : 0;
+    int behind_point = 0, exponent;
     bool point = false;
-    size_t i = s.len > 0 && s.at[0] == '+' ? 1 : 0;
     for (; i < s.len && (s.at[i] == '.' || (s.at[i] >= '0' && s.at[i] <= '9')); i++) {
         if (s.at[i] == '.') {
             if (point) return false;
             point = true;
             continue;
         }
-        given++;
-        if (mantissa > 0 || s.at[i] != '0') digits++;
-        if (digits > NUMBER_DIGITS) return false;
-        mantissa = mantissa * 10 + (uint64_t)(s.at[i] - '0');
-        exponent -= point;
+        if (++given > NUMBER_GIVEN) return false;
+        if (digits > 0 || s.at[i] != '0') text[digits++] = s.at[i];
+        behind_point += point;
     }
-    if (given == 0 || given > 100) return false;
-    if (i < s.len) {
-        if (s.at[i] != 'e' && s.at[i] != 'E') return false;
-        bool negative = ++i < s.len && s.at[i] == '-';
-        if (i < s.len && (s.at[i] == '-' || s.at[i] == '+')) i++;
-        int scale = 0;
-        if (i == s.len) return false;
-        for (; i < s.len; i++) {
-            if (s.at[i] < '0' || s.at[i] > '9' || scale > 100) return false;
-            scale = scale * 10 + (s.at[i] - '0');
-        }
-        exponent += negative ? -scale : scale;
+    if (given == 0 || !read_exponent((span){s.at + i, s.len - i}, &exponent)) return false;
+    for (exponent -= behind_point; digits > 0 && text[digits - 1] == '0'; exponent++) digits--;
+    if (digits > NUMBER_DIGITS) return false;
+    if (digits == 0) {
+        *value = 0;
+        return true;
     }
-    for (; mantissa > 0 && exponent < 0 && mantissa % 10 == 0; exponent++) mantissa /= 10;
-    if (mantissa == 0) exponent = 0;
-    if (exponent < -NUMBER_SCALE || exponent > NUMBER_SCALE) return false;
-    *value = exponent < 0 ? (double)mantissa / power[-exponent] : (double)mantissa * power[exponent];
+    (void)snprintf(text + digits, sizeof text - digits, "e%d", exponent);
+    double read = strtod(text, NULL);
+    if (!(read > 0) || read > DBL_MAX) return false;
+    *value = read;
     return true;
 }
 
@@ -162,9 +172,9 @@ static terse_status read_args(parser *p, const ts_stage_info *info, span rest, b
         double value;
         describe_range(info, i, range, sizeof range);
         if (!read_number(word, &value)) {
-            return REFUSE(p, "stage `%s`: `%.*s` is not a number of the form 0.001 or 1e-3 (at most %d digits, a power of ten "
-                          "from e-%d to e%d); the form is `%s` with %s", info->name, shown, word.at, NUMBER_DIGITS,
-                          NUMBER_SCALE, NUMBER_SCALE, usage(info, form, sizeof form), range);
+            return REFUSE(p, "stage `%s`: `%.*s` is not a number of the form 0.001 or 1e-3 (at most %d digits, "
+                          "from 5e-324 to 1.7e308); the form is `%s` with %s", info->name, shown, word.at, NUMBER_DIGITS,
+                          usage(info, form, sizeof form), range);
         }
         bool below = info->low_open[i] ? value <= info->low[i] : value < info->low[i];
         bool whole = value == trunc(value);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bernoulli:P: each element by a coin of its own. */
+#include <float.h>
 #include <math.h>
 
 #include "common/base/random.h"
@@ -16,7 +17,7 @@ static void bernoulli_select(ts_selection *s) {
     ts_candidates *c = &s->candidates;
     const float *residual = s->sweep->residual;
     uint64_t limit = (uint64_t)(s->args->value[0] * 0x1p32);
-    float gain = s->unbiased ? (float)(1 / s->args->value[0]) : 1.0f;
+    float gain = s->unbiased ? (float)fmin(1 / s->args->value[0], (double)FLT_MAX) : 1.0f;
     (void)s->kernels->sweep(s->sweep, 0, s->n);
     s->sweep->gradient = NULL;
     c->count = 0;

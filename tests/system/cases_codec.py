@@ -229,7 +229,7 @@ def sentences(_folder, _seconds):
             (["codec", "decode", "--limit-elems", "-1"], 2, ["--limit-elems", '"-1"']),
             (["codec", "inspect", "--foo"], 2, ["--foo"]),
             (["check", "--foo"], 2, ["--foo"]),
-            (["codec", "encode", "--pipeline", "topk:1e-30", gauss, "y"], 2, ["1e-30", "e-22"]),
+            (["codec", "encode", "--pipeline", "topk:1e-400", gauss, "y"], 2, ["1e-400", "5e-324"]),
             (["codec", "encode", "--pipeline", "int8", gauss, "/nowhere/x.tp"], 1, ["/nowhere/x.tp: cannot be written"])):
         told = terse(*words, code=code).stderr
         assert all(part in told for part in parts), f"{words}: {told}"

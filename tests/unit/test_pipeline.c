@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/random.h"
 #include "common/codec/registry.h"
 #include "common/codec/pipeline.h"
 #include "tests/unit/unit.h"
@@ -18,6 +20,12 @@ START_TEST(pipelines_have_one_canonical_spelling) {
         {"topk:1.00|dense|best", "topk:1 | fp32 | best"},
         {"randomk:0.5 | fp16", "randomk:0.5 | fp16"},
         {"topk:0.00000000001", "topk:1e-11 | fp32 | best"},
+        {"topk:1e-30", "topk:1e-30 | fp32 | best"},
+        {"topk:100e-32", "topk:1e-30 | fp32 | best"},
+        {"topk:4.9e-324", "topk:5e-324 | fp32 | best"},
+        {"topk:2.2250738585072014e-308", "topk:2.2250738585072014e-308 | fp32 | best"},
+        {"topk:0.30000000000000004", "topk:0.30000000000000004 | fp32 | best"},
+        {"topk:+0.10E+0", "topk:0.1 | fp32 | best"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ts_pipeline pipeline, again;
@@ -29,6 +37,26 @@ START_TEST(pipelines_have_one_canonical_spelling) {
         ck_assert(again.select == pipeline.select && again.quantise == pipeline.quantise &&
                   again.index == pipeline.index);
         ck_assert(again.select_args.value[0] == pipeline.select_args.value[0]);
+    }
+}
+END_TEST
+
+/* Any ratio that a double holds can be said, and the canonical text says the same one, whatever the locale. */
+START_TEST(every_ratio_of_a_double_round_trips) {
+    ts_random random = ts_random_start(11);
+    for (int round = 0; round < 3000; round++) {
+        union { uint64_t bits; double value; } ratio = {
+            .bits = ((uint64_t)ts_random_u32(&random) << 32 | ts_random_u32(&random)) % 0x3FF0000000000001u};
+        if (round < 60) ratio.bits = (uint64_t)1 << round; /* the smallest ones */
+        if (ratio.bits == 0 || ratio.bits > 0x3FF0000000000000u) continue;
+        char text[64];
+        ts_pipeline pipeline, again;
+        (void)snprintf(text, sizeof text, "topk:%.17g | int8", ratio.value);
+        ck_assert_ok(ts_pipeline_parse(text, &pipeline, NULL));
+        ck_assert(pipeline.select_args.value[0] == ratio.value);
+        ck_assert_ok(ts_pipeline_parse(pipeline.text, &again, NULL));
+        ck_assert(again.select_args.value[0] == ratio.value);
+        ck_assert_str_eq(again.text, pipeline.text);
     }
 }
 END_TEST
@@ -66,7 +94,15 @@ START_TEST(nonsense_is_refused_with_a_sentence) {
         {"topk:1.5", {"1.5 is out of range", "0 < R <= 1"}},
         {"topk:-0.1", {"`-0.1` is not a number"}},
         {"topk:nan", {"`nan` is not a number"}},
-        {"topk:1e-30", {"`1e-30` is not a number", "from e-22 to e22", "0 < R <= 1"}},
+        {"topk:1e-400", {"`1e-400` is not a number", "from 5e-324", "0 < R <= 1"}},
+        {"topk:2e-324", {"`2e-324` is not a number", "from 5e-324", "0 < R <= 1"}},
+        {"topk:1e400", {"`1e400` is not a number", "to 1.7e308"}},
+        {"topk:1e99999999999", {"is not a number"}},
+        {"topk:0.123456789012345678", {"is not a number", "at most 17 digits"}},
+        {"topk:1e", {"`1e` is not a number"}},
+        {"topk:1e-", {"`1e-` is not a number"}},
+        {"topk:0.1.2", {"`0.1.2` is not a number"}},
+        {"topk:0e5", {"0e5 is out of range", "0 < R <= 1"}},
         {"topk:0x1p-3", {"is not a number"}},
         {"topk:0.1:3", {"too many arguments", "topk:R"}},
         {"int8:7", {"`int8`", "tensor", "`7`"}},
@@ -127,6 +163,7 @@ TCase *test_pipeline(void);
 TCase *test_pipeline(void) {
     TCase *tests = tcase_create("pipeline");
     tcase_add_test(tests, pipelines_have_one_canonical_spelling);
+    tcase_add_test(tests, every_ratio_of_a_double_round_trips);
     tcase_add_test(tests, pipelines_say_what_they_are);
     tcase_add_test(tests, nonsense_is_refused_with_a_sentence);
     tcase_add_test(tests, long_texts_are_refused);

@@ -43,6 +43,8 @@ START_TEST(ratios_give_at_least_one_and_at_most_all) {
     ck_assert_uint_eq(ts_ratio_elems(1, 77), 77);
     ck_assert_uint_eq(ts_ratio_elems(0.5, 3), 2);
     ck_assert_uint_eq(ts_ratio_elems(5, 3), 3);
+    ck_assert_uint_eq(ts_ratio_elems(1e-30, 25500000), 1);
+    ck_assert_uint_eq(ts_ratio_elems(5e-324, UINT32_MAX), 1);
 }
 END_TEST
 
