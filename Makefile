@@ -165,13 +165,11 @@ test-built: all $(BUILD)/unit-tests
 	BUILD=$(BUILD) python3 tests/system/run.py
 
 LONG_SEEDS := 10000
-test-long: deps ## what takes longer: every combination of the codec's contract, 10,000 simulated clusters, NEON (10 minutes)
-	@$(MAKE) --no-print-directory -s $(BUILD)/unit-tests
-	@TERSE_SIM_SEEDS=$(LONG_SEEDS) $(BUILD)/unit-tests simulation > $(BUILD)/simulation.log 2>&1 & simulation=$$!; \
-	  TERSE_TEST_LONG=1 $(BUILD)/unit-tests codec_; contract=$$?; \
-	  wait $$simulation; simulation=$$?; cat $(BUILD)/simulation.log; [ $$contract = 0 ] && [ $$simulation = 0 ]
-	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
-	$(MAKE) --no-print-directory -s test-kernels test-neon BUILD=$(BUILD)
+LONG_PARTS :=
+test-long: deps ## what takes longer: all of the codec's contract, 10,000 clusters, other CPUs' kernels (LONG_PARTS=... for some)
+	@$(MAKE) --no-print-directory -s $(BUILD)/unit-tests $(BUILD)/compare-kernels
+	@$(MAKE) --no-print-directory -s fuzz-replay-built
+	@python3 tests/tools/run_long.py $(BUILD) $(LONG_SEEDS) $(LONG_PARTS)
 
 unit: $(BUILD)/unit-tests ## unit tests alone (SAN=asan or tsan for the sanitizers)
 	$(SAN_ENV) $(BUILD)/unit-tests

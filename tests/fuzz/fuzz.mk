@@ -16,7 +16,9 @@ $(BUILD)/fuzz/run-%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(FUZZ_LIBS)
 
-fuzz-replay: $(foreach t,$(FUZZ_NAMES),$(BUILD)/fuzz/replay-$(t)) ## run the fuzz corpus once
+fuzz-replay-built: $(foreach t,$(FUZZ_NAMES),$(BUILD)/fuzz/replay-$(t))
+
+fuzz-replay: fuzz-replay-built ## run the fuzz corpus once
 	@for t in $(FUZZ_NAMES); do find tests/fuzz/corpus/$$t -type f 2>/dev/null | sort | xargs -r $(BUILD)/fuzz/replay-$$t || exit 1; done
 
 fuzz: ## fuzz each target FUZZ_RUNS times under ASan and UBSan (needs clang)
@@ -32,4 +34,4 @@ fuzz-run: $(foreach t,$(FUZZ_NAMES),$(BUILD)/fuzz/run-$(t))
 	    > $(BUILD)/fuzz/$$t.log 2>&1 || { tail -60 $(BUILD)/fuzz/$$t.log; exit 1; }; \
 	  grep number_of_executed_units $(BUILD)/fuzz/$$t.log; done
 
-.PHONY: fuzz fuzz-run fuzz-replay
+.PHONY: fuzz fuzz-run fuzz-replay fuzz-replay-built

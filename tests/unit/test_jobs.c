@@ -269,7 +269,9 @@ END_TEST
 TCase *test_jobs(void);
 TCase *test_jobs(void) {
     TCase *tests = tcase_create("jobs");
-    tcase_set_timeout(tests, 120);
+    uint64_t first;
+    unsigned seeds = seeds_wanted(&first);
+    tcase_set_timeout(tests, seeds > SEEDS ? 120.0 * seeds / SEEDS : 120.0);
     tcase_add_test(tests, jobs_beside_each_other_give_the_bits_they_give_alone);
     tcase_add_test(tests, a_job_that_dies_disturbs_no_other);
     tcase_add_test(tests, jobs_may_come_while_others_run_and_after_they_have_ended);
