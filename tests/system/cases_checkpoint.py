@@ -177,7 +177,8 @@ def killed_at_any_instant(folder, seconds):
     ended = None
     for _ in range(8):
         run, summary = start(folder, MLP, 2, 2, SLOW, seconds)
-        until = time.monotonic() + 3.5 + 1.5 * chance.random()
+        run.wait_for("training starts", 30)
+        until = time.monotonic() + 0.2 + 0.6 * chance.random()  # the whole run takes over a second on a fast machine
         while time.monotonic() < until and run.process.poll() is None:
             time.sleep(0.01)
         if run.process.poll() is not None:
