@@ -192,7 +192,11 @@ def killed_at_any_instant(folder, seconds):
     assert ended["resumed_step"] > 0, ended
     assert ended["parameters_xxh3"] == want["parameters_xxh3"], (ended, want)
     left = [n for n in os.listdir(os.path.join(folder, "ckpt")) if n.startswith("ckpt-")]
-    assert len(left) <= 3, left  # kept ones, no rubbish of killed runs
+    found = {os.path.basename(path): manifest["run"] for manifest, path in manifests(os.path.join(folder, "ckpt")).values()}
+    last = found[max(left)]
+    # What was begun and never completed is gone, and of the run that ended only those are left that are kept.
+    assert all(os.path.exists(os.path.join(folder, "ckpt", name, "manifest.json")) for name in left), left
+    assert sum(run == last for run in found.values()) <= 3, (left, found)
 
 
 def full_disk(folder, seconds):
