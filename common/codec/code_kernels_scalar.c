@@ -139,6 +139,10 @@ void ts_linear_values_scalar(float low, float step, const uint8_t *codes, size_t
     for (size_t i = 0; i < n; i++) put(x + i, low + (float)(int32_t)codes[i] * step, add);
 }
 
+void ts_table_values_scalar(const float *table, const uint8_t *codes, size_t n, float *x, bool add) {
+    for (size_t i = 0; i < n; i++) put(x + i, table[codes[i]], add);
+}
+
 static inline uint32_t bit_of(const uint8_t *bits, size_t i) { return (uint32_t)bits[i / 8] >> i % 8 & 1u; }
 
 void ts_sign_values_scalar(float scale, const uint8_t *bits, size_t n, float *x, bool add) {

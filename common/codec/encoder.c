@@ -296,7 +296,8 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         scatter(residual, relative, values, k);
         return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
     }
-    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, residual, out, capacity, len));
+    const float *near = slice->pipeline->select->sends_indices ? residual : NULL; /* else they were just read */
+    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, near, out, capacity, len));
     *t = (taken_out){relative, values, k};
     return TERSE_OK;
 }

@@ -81,7 +81,7 @@ terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t
     if (stage && stage->encode_near) {
         TS_TRY(stage->encode_near(index, k, slice->n, out + at, capacity - at, &indices_len, near));
     } else {
-        for (size_t i = 0; i < k; i++) __builtin_prefetch(near + index[i], 1);
+        for (size_t i = 0; near && i < k; i++) __builtin_prefetch(near + index[i], 1);
         if (stage) TS_TRY(stage->encode(index, k, slice->n, out + at, capacity - at, &indices_len));
     }
 

@@ -57,7 +57,7 @@ size_t ts_packet_bound(const ts_packet_slice *slice, size_t k);
 /*
  * Writes a sparse packet. index[k]: ascending below n. x[k]: in the values, out the remainders.
  * max_abs: of the tensor when the pipeline has one scale a tensor.
- * near: [borrow] n floats of which the caller writes those at index[] next: they are asked for meanwhile.
+ * near: [borrow] n floats of which the caller writes those at index[] next, asked for meanwhile; NULL for none.
  * Returns TERSE_OK or TERSE_ENOSPACE (nothing changed).
  */
 terse_status ts_packet_write_sparse(const ts_packet_slice *slice, const uint32_t *index, float *x, size_t k,

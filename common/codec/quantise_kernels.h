@@ -26,6 +26,7 @@
     void ts_int_values_##level(float scale, unsigned bits, const uint8_t *codes, size_t n, float *x, bool add); \
     void ts_linear_values_##level(float low, float step, const uint8_t *codes, size_t n, float *x, bool add); \
     void ts_sign_values_##level(float scale, const uint8_t *bits, size_t n, float *x, bool add); \
+    void ts_table_values_##level(const float *table, const uint8_t *codes, size_t n, float *x, bool add); \
     void ts_natural_values_##level(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add); \
     void ts_pack_##level(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out); \
     void ts_unpack_##level(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes); \
@@ -39,6 +40,7 @@
     .stochastic_codes = ts_stochastic_codes_##level, .natural_codes = ts_natural_codes_##level, \
     .log_codes = ts_log_codes_##level, .int_values = ts_int_values_##level, .linear_values = ts_linear_values_##level, \
     .sign_values = ts_sign_values_##level, .natural_values = ts_natural_values_##level, \
+    .table_values = ts_table_values_##level, \
     .pack = ts_pack_##level, .unpack = ts_unpack_##level, .fields_lack = ts_fields_lack_##level
 
 TS_QUANTISE_KERNELS(scalar)

@@ -98,7 +98,9 @@ static bool log_valid(const ts_quantise_block *block, const float *scales, const
     return ts_codes_valid(block, bits_of(block->args), in, n, (int)levels + 1, scales[0] == 0.0f);
 }
 
-static void log_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+/* Into x, or added to it. */
+static void log_values(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x,
+                       bool add) {
     uint8_t codes[TS_CODES_RUN];
     unsigned bits = bits_of(block->args);
     table t;
@@ -106,20 +108,16 @@ static void log_decode(const ts_quantise_block *block, const float *scales, cons
     for (size_t at = 0; at < n; at += TS_CODES_RUN, in += TS_CODES_RUN / 8 * bits) {
         size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
         block->kernels->unpack(bits, in, run, codes);
-        for (size_t i = 0; i < run; i++) x[at + i] = t.value[codes[i]];
+        block->kernels->table_values(t.value, codes, run, x + at, add);
     }
 }
 
+static void log_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
+    log_values(block, scales, in, n, x, false);
+}
+
 static void log_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
-    uint8_t codes[TS_CODES_RUN];
-    unsigned bits = bits_of(block->args);
-    table t;
-    make_table(block->args, scales[0], &t);
-    for (size_t at = 0; at < n; at += TS_CODES_RUN, in += TS_CODES_RUN / 8 * bits) {
-        size_t run = n - at < TS_CODES_RUN ? n - at : TS_CODES_RUN;
-        block->kernels->unpack(bits, in, run, codes);
-        for (size_t i = 0; i < run; i++) sum[at + i] += t.value[codes[i]];
-    }
+    log_values(block, scales, in, n, sum, true);
 }
 
 const ts_quantise_stage ts_quantise_log = {

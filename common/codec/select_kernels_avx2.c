@@ -12,7 +12,9 @@
 
 #define BLOCK TS_SELECT_GROUP /* elements to a word of hits */
 #define STRETCH 8192          /* elements between two looks at how many hits there are */
+#define FIRST_STRETCH 256     /* and before the first one */
 #define MANY 4                /* one hit in so many blocks and more: words are emptied without asking */
+#define DENSE 16              /* so many hits in a word are taken by eights */
 #define HITS_AHEAD 128        /* room for hits that is asked for so early */
 #define SURE 2                /* hits taken from a word without asking whether they are there */
 
@@ -58,6 +60,30 @@ INLINE void put_hit(const float *residual, size_t at, ts_candidates *c, size_t c
     c->index[count] = (uint32_t)at;
 }
 
+/* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
+INLINE __m256i set_lanes(uint64_t mask) {
+    uint64_t bytes = _pdep_u64(mask, 0x0101010101010101u) * 0xFF;
+    uint64_t order = _pext_u64(0x0706050403020100u, bytes);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
+}
+
+INLINE uint32_t lane_mask(__m256i lanes) { return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(lanes)); }
+INLINE __m256i load8(const uint32_t *from) { return _mm256_loadu_si256((const __m256i *)(const void *)from); }
+INLINE void store8(uint32_t *to, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)to, v); }
+
+/* All eight lanes of a word's bytes, whatever is in them. */
+INLINE void put_dense(const float *residual, size_t i, uint64_t hits, ts_candidates *c) {
+    size_t count = c->count;
+    for (size_t j = i; j < i + BLOCK; j += 8, hits >>= 8) {
+        __m256i lanes = set_lanes(hits & 0xFF);
+        store8(c->index + count, _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)j), lanes));
+        _mm256_storeu_ps((float *)(void *)(c->bits + count),
+                         _mm256_permutevar8x32_ps(_mm256_loadu_ps(residual + j), lanes));
+        count += (size_t)__builtin_popcountll(hits & 0xFF);
+    }
+    c->count = count;
+}
+
 /* Candidates are written so seldom that the memory they go to would be waited for, and all stores behind with it. */
 INLINE void ask_for_room(const ts_candidates *c) {
     _mm_prefetch((const char *)(c->index + c->count + HITS_AHEAD), _MM_HINT_T0);
@@ -69,6 +95,11 @@ INLINE void ask_for_room(const ts_candidates *c) {
  * not; what is written behind the last is room that TS_SELECT_GROUP leaves.
  */
 INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candidates *c, bool many) {
+    if (!many && __builtin_expect(hits == 0, 1)) return;
+    if (__builtin_popcountll(hits) >= DENSE) {
+        put_dense(residual, i, hits, c);
+        return;
+    }
     size_t count = c->count;
     if (many) ask_for_room(c);
     for (int j = 0; many && j < SURE; j++) {
@@ -128,8 +159,8 @@ INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t e
 INLINE size_t take_all(ts_sweep *s, size_t i, size_t end, size_t half, ts_candidates *c, sweep_kind kind) {
     const ts_sweep view = *s; /* vector stores may alias anything but this */
     bool many = false;
-    while (i + BLOCK <= end) {
-        size_t stop = end - i < STRETCH ? end : i + STRETCH, had = c[0].count;
+    for (size_t stretch = FIRST_STRETCH; i + BLOCK <= end; stretch = STRETCH) {
+        size_t stop = end - i < stretch ? end : i + stretch, had = c[0].count;
         size_t next = many ? take_stretch(s, &view, i, stop, half, c, kind, true)
                            : take_stretch(s, &view, i, stop, half, c, kind, false);
         if (next + BLOCK <= stop) return next;
@@ -158,17 +189,6 @@ size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t end, size_t half, t
     if (!s->gradient) return pair_body(s, first, end, half, c, SCAN);
     return is_plain(s) ? pair_body(s, first, end, half, c, PLAIN) : pair_body(s, first, end, half, c, GENERAL);
 }
-
-/* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
-INLINE __m256i set_lanes(uint32_t mask) {
-    uint64_t bytes = _pdep_u64(mask, 0x0101010101010101u) * 0xFF;
-    uint64_t order = _pext_u64(0x0706050403020100u, bytes);
-    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
-}
-
-INLINE uint32_t lane_mask(__m256i lanes) { return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(lanes)); }
-INLINE __m256i load8(const uint32_t *from) { return _mm256_loadu_si256((const __m256i *)(const void *)from); }
-INLINE void store8(uint32_t *to, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)to, v); }
 
 void ts_keep_above_avx2(ts_candidates *c, uint32_t level) {
     const __m256i magnitude = _mm256_set1_epi32((int)TS_ABS_MASK), below = _mm256_set1_epi32((int)level - 1);

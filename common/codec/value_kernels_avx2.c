@@ -69,6 +69,23 @@ INLINE void natural_group(const uint8_t *exponents, const uint8_t *signs, float 
     }
 }
 
+/* What each code stands for, a byte each. */
+INLINE size_t table_values(const float *table, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) {
+        if (add) ask(x + i);
+        for (size_t j = i; j < i + GROUP; j += LANES) {
+            put(x + j, _mm256_i32gather_ps(table, load_bytes(codes + j), sizeof *table), add);
+        }
+    }
+    return i;
+}
+
+void ts_table_values_avx2(const float *table, const uint8_t *codes, size_t n, float *x, bool add) {
+    size_t i = add ? table_values(table, codes, n, x, true) : table_values(table, codes, n, x, false);
+    ts_table_values_scalar(table, codes + i, n - i, x + i, add);
+}
+
 /* Where the second of two places begins: memory serves two at once faster than one. */
 INLINE size_t half_of(size_t n) { return n / 2 / GROUP * GROUP; }
 
@@ -135,12 +152,9 @@ void ts_sign_values_avx2(float scale, const uint8_t *bits, size_t n, float *x, b
 }
 
 INLINE size_t natural_values(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
-    size_t half = half_of(n);
-    for (size_t i = 0; i < half; i += GROUP) {
-        natural_group(exponents + i, signs + i / 8, x + i, add);
-        natural_group(exponents + half + i, signs + (half + i) / 8, x + half + i, add);
-    }
-    return 2 * half;
+    size_t i = 0; /* its blocks are too short for two places */
+    for (; i + GROUP <= n; i += GROUP) natural_group(exponents + i, signs + i / 8, x + i, add);
+    return i;
 }
 
 void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {

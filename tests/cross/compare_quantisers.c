@@ -73,6 +73,7 @@ static void scaled(cross *c, unsigned kind, size_t n, size_t s) {
     BOTH(c, "sign_bits", n, detail, k->sign_bits(scale, x, n, b));
     BOTH(c, "linear_codes", n, detail, k->linear_codes(-0.6f, scale, 255.0f, x, n, b));
     uint8_t codes[1024], binary[1024];
+    cross_input(c, kind, c->gradient, 256); /* as a table */
     for (size_t i = 0; i < n; i++) {
         codes[i] = (uint8_t)cross_random(c);
         binary[i] = (uint8_t)cross_random(c);
@@ -85,6 +86,7 @@ static void scaled(cross *c, unsigned kind, size_t n, size_t s) {
         }
         BOTH(c, "linear_values", n, detail, k->linear_values(-0.6f, scale, codes, n, x, add));
         BOTH(c, "sign_values", n, detail, k->sign_values(scale, binary, n, x, add));
+        BOTH(c, "table_values", n, detail, k->table_values(c->gradient, codes, n, x, add));
         BOTH(c, "natural_values", n, detail, k->natural_values(codes, binary, n, x, add));
     }
 }
