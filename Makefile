@@ -4,6 +4,8 @@
 CC      := gcc
 SAN     :=
 WERROR  :=
+# How many tests run beside each other (make test, make unit).
+AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 2 ] && n=2; echo $$n)
 BUILD   := build$(if $(SAN),-$(SAN))$(if $(filter clang%,$(CC)),-clang)
 PREFIX  := /usr/local
 VERSION := 0.1.0
@@ -160,9 +162,9 @@ test: deps ## all tests: layers, unit, fuzz corpus, system over mpirun (minutes)
 test-built: all $(BUILD)/unit-tests
 	python3 tests/tools/check_layers.py $(BUILD)
 	python3 tests/tools/check_source.py
-	$(BUILD)/unit-tests
+	$(BUILD)/unit-tests --at-once $(AT_ONCE)
 	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
-	BUILD=$(BUILD) python3 tests/system/run.py
+	BUILD=$(BUILD) python3 tests/system/run.py --at-once $(AT_ONCE)
 
 LONG_SEEDS := 10000
 LONG_PARTS :=
@@ -172,7 +174,7 @@ test-long: deps ## what takes longer: all of the codec's contract, 10,000 cluste
 	@python3 tests/tools/run_long.py $(BUILD) $(LONG_SEEDS) $(LONG_PARTS)
 
 unit: $(BUILD)/unit-tests ## unit tests alone (SAN=asan or tsan for the sanitizers)
-	$(SAN_ENV) $(BUILD)/unit-tests
+	$(SAN_ENV) $(BUILD)/unit-tests --at-once $(AT_ONCE)
 
 deps: ## install the Debian packages that are missing
 	@missing=""; for p in $(PACKAGES); do \

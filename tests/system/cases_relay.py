@@ -120,5 +120,5 @@ CASES = [
     ("relay-killed", 60, killed(1, "worker 0")),
     ("relay-worker-killed", 60, killed(2, "worker 0")),
     ("relay-server-above-killed", 60, killed(0, "the servers above")),
-    ("relay-slow-links-between-sites", 90, slow_links_between_sites),
+    ("relay-slow-links-between-sites", 90, slow_links_between_sites, "alone"),
 ]
