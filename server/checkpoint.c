@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "server/consistency_clock.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 #include "server/session.h"
@@ -96,18 +97,81 @@ void ts_checkpoint_drop(struct ts_job *job) {
     c->writer = NULL;
     ts_ckpt_part_file(false, job->server->index, job->server->transport->servers, file);
     if (c->state == TS_CUT_WRITTEN) ts_ckpt_remove(c->dir, c->folder, file);
+    c->state = TS_CUT_NONE;
     for (uint32_t i = c->taken; i < c->queued; i++) {
         c->queue[i]->saving = false;
         ts_rounds_consider(job, c->queue[i]);
     }
     c->queued = c->taken = 0;
-    c->state = TS_CUT_NONE;
+    ts_checkpoint_let_pass(job);
 }
 
 /* A slice is at the cut: nobody changes it until it is written. */
-static void hold(ts_checkpoint *c, ts_slice_state *slice) {
+static void hold(ts_job *job, ts_slice_state *slice) {
+    ts_checkpoint *c = &job->checkpoint;
     slice->saving = true;
     c->queue[c->queued++] = slice;
+    if (slice->alone) ts_round_receipt(job, slice, TS_RECEIPT_CUT, 0, c->version);
+}
+
+void ts_checkpoint_let_pass(struct ts_job *job) {
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        ts_slice_state *slice = &job->store.slices[s];
+        if (slice->cut_step == 0) continue;
+        slice->cut_step = 0;
+        ts_rounds_consider(job, slice);
+    }
+}
+
+/* How far the workers are at a slice that knows no rounds: the furthest, and the last of those who still owe something. */
+static uint64_t furthest(const ts_slice_state *slice, uint32_t workers) {
+    uint64_t most = 0;
+    for (uint32_t w = 0; w < workers; w++)
+        if (slice->slots[w].next > most) most = slice->slots[w].next;
+    return most;
+}
+
+static uint64_t last(const ts_job *job, const ts_slice_state *slice) {
+    uint64_t lowest = ts_clock_lowest(&job->members, slice, false), most = furthest(slice, job->members.count);
+    return lowest < most ? lowest : most;
+}
+
+uint64_t ts_checkpoint_position(const struct ts_job *job) {
+    uint64_t position = UINT64_MAX;
+    if (!job->consistency->alone || job->store.count == 0) return ts_store_version(&job->store);
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        uint64_t at = last(job, &job->store.slices[s]);
+        if (at < position) position = at;
+    }
+    return position;
+}
+
+uint64_t ts_checkpoint_furthest(const struct ts_job *job) {
+    uint64_t most = 0;
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        const ts_slice_state *slice = &job->store.slices[s];
+        uint64_t at = slice->alone ? furthest(slice, job->members.count) : slice->version;
+        if (at > most) most = at;
+    }
+    return most;
+}
+
+/* Whether a slice has left the step, or is about to. */
+static bool is_past(const ts_job *job, const ts_slice_state *slice, uint64_t version) {
+    bool leaves = slice->busy || slice->ready || slice->saving;
+    if (!slice->alone) return slice->version > version || (slice->version == version && leaves);
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        const ts_slot *slot = &slice->slots[w];
+        if (slot->next > version || (slice->busy && slot->frame && slot->step >= version)) return true;
+    }
+    return false;
+}
+
+/* Whether everything up to the cut is in the slice, and nothing else. */
+static bool is_at_cut(const ts_job *job, const ts_slice_state *slice) {
+    if (!slice->alone) return slice->version == job->checkpoint.version;
+    bool leaves = slice->busy || slice->ready || slice->sending || slice->saving;
+    return slice->cut_step > 0 && !leaves && last(job, slice) >= slice->cut_step;
 }
 
 ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t version) {
@@ -116,9 +180,7 @@ ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t
     if (c->serial >= serial) return TS_PLAN_PASSED;
     if (!c->queue) return TS_PLAN_BUSY; /* the contract is not known here; values may be missing, a cut lies ahead of the first */
     for (uint32_t s = 0; s < job->store.count; s++) {
-        const ts_slice_state *slice = &job->store.slices[s];
-        bool leaves = slice->busy || slice->ready || slice->saving;
-        if (slice->version > version || (slice->version == version && leaves)) return TS_PLAN_PASSED;
+        if (is_past(job, &job->store.slices[s], version)) return TS_PLAN_PASSED;
     }
     if (ts_checkpoint_cutting(c)) return TS_PLAN_BUSY;
     /* A plan that was never reached gives way to a newer one. */
@@ -134,15 +196,17 @@ ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t
     c->part = (ts_ckpt_part){0};
     ts_ckpt_folder_name(serial, version, c->folder);
     for (uint32_t s = 0; s < job->store.count; s++)
-        if (job->store.slices[s].version == version) hold(c, &job->store.slices[s]);
+        if (job->store.slices[s].alone) job->store.slices[s].cut_step = version;
+    for (uint32_t s = 0; s < job->store.count; s++)
+        if (is_at_cut(job, &job->store.slices[s])) hold(job, &job->store.slices[s]);
     ts_checkpoint_write(job);
     return TS_PLAN_TAKEN;
 }
 
 void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice) {
     ts_checkpoint *c = &job->checkpoint;
-    if (!c->on || c->state != TS_CUT_AHEAD || slice->version != c->version) return;
-    hold(c, slice);
+    if (!c->on || c->state != TS_CUT_AHEAD || !is_at_cut(job, slice)) return;
+    hold(job, slice);
     ts_checkpoint_write(job);
 }
 
@@ -173,6 +237,9 @@ void ts_checkpoint_advance(struct ts_job *job) {
             return;
         }
     }
+    /* Without rounds a slice may be at the cut because somebody has left. */
+    for (uint32_t s = 0; s < job->store.count && c->state == TS_CUT_AHEAD && job->consistency->alone; s++)
+        ts_checkpoint_reached(job, &job->store.slices[s]);
     if (c->from == TS_FROM_UNKNOWN) ts_checkpoint_ask(job);
     else if (job->server->index == 0) ts_checkpoint_lead_advance(job);
     else report(job);
@@ -261,7 +328,7 @@ bool ts_checkpoint_pending(const struct ts_job *job) {
     bool cut = c->state == TS_CUT_CLOSING || c->state == TS_CUT_WRITTEN || (c->state == TS_CUT_AHEAD && c->queued > 0);
     if (job->server->index == 0) return cut && c->lead.active;
     /* The workers may leave before server 0 has told us of the last one. */
-    bool due = job->server->config->checkpoint.at_end && !c->last_over && is_last(job, ts_store_version(&job->store)) &&
+    bool due = job->server->config->checkpoint.at_end && !c->last_over && is_last(job, ts_checkpoint_position(job)) &&
                c->committed_version < job->contract->total_steps;
     if (due && ts_server_now(job->server) - job->last_progress_us < ts_server_deadline_us(job->server)) return true;
     /* Server 0 may have given it up and left. */

@@ -99,7 +99,7 @@ terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) TERSE_NODI
 /* What a Welcome to this worker says of it. welcome, resumed: [out], pointing into the job. */
 void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed);
 
-/* A slice has reached a new version: it is held fast when that is the cut. */
+/* A slice has got further: it is held fast when it is at the cut. */
 void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice);
 /* From a server or worker. Returns TERSE_OK; TERSE_EPEER, TERSE_ECORRUPT: refused. */
 terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
@@ -109,6 +109,13 @@ void ts_checkpoint_advance(struct ts_job *job);
 bool ts_checkpoint_request(struct ts_job *job, const char *stop);
 /* Whether the job may not end yet, since one is being written. */
 bool ts_checkpoint_pending(const struct ts_job *job);
+
+/* The step that all slices here have reached: their version; alone, the steps of every worker that owes any. 0 without slices. */
+uint64_t ts_checkpoint_position(const struct ts_job *job);
+/* The step that somebody somewhere here has reached. */
+uint64_t ts_checkpoint_furthest(const struct ts_job *job);
+/* No packet waits for the cut any more. */
+void ts_checkpoint_let_pass(struct ts_job *job);
 
 /* Whether works are at the cut's file. */
 static inline bool ts_checkpoint_cutting(const ts_checkpoint *c) { return c->saving > 0 || c->state == TS_CUT_CLOSING; }
@@ -133,8 +140,9 @@ void ts_checkpoint_prune(struct ts_job *job, uint64_t keep_from); /* this server
 typedef struct {
     float *values;          /* [borrow] of the slice */
     size_t n;
-    ts_decode_state *state; /* with is_mark: of which the mark is */
-    bool is_mark;           /* one U64 */
+    bool is_mark;           /* one U64: the mark of `state`, or `count` */
+    ts_decode_state *state;
+    uint64_t *count;        /* [borrow] of the slice */
     char what[40];          /* behind '#'; "" for the parameters */
 } ts_slice_array;
 /* How many numbers there are, for ts_slice_array_of; the same for all slices. */

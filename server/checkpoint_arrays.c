@@ -8,7 +8,7 @@
 #include "server/checkpoint.h"
 #include "server/job.h"
 
-enum { PARAMS, REFERENCE, OPTIMIZER, ESTIMATE = OPTIMIZER + TS_OPTIMIZER_STATES, PULL, RECEIVED };
+enum { PARAMS, REFERENCE, OPTIMIZER, ESTIMATE = OPTIMIZER + TS_OPTIMIZER_STATES, PULL, STEPS, VERSION, RECEIVED };
 
 unsigned ts_slice_arrays(uint32_t workers) { return RECEIVED + 2 * workers; }
 
@@ -28,6 +28,10 @@ bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number,
     } else if (number == PULL) {
         out->values = slice->encoder ? ts_encoder_memory(slice->encoder, &out->n) : NULL;
         snprintf(out->what, sizeof out->what, "pull");
+    } else if (number == STEPS || number == VERSION) { /* in rounds both are the checkpoint's step */
+        if (slice->alone) out->count = number == STEPS ? &slice->steps : &slice->version;
+        out->is_mark = true;
+        snprintf(out->what, sizeof out->what, number == STEPS ? "steps" : "version");
     } else if (slice->push_states && number < ts_slice_arrays(workers)) {
         uint32_t worker = (number - RECEIVED) / 2;
         out->is_mark = (number - RECEIVED) % 2;
@@ -35,7 +39,7 @@ bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number,
         out->values = ts_decode_state_values(out->state, &out->n);
         snprintf(out->what, sizeof out->what, "received.%" PRIu32 "%s", worker, out->is_mark ? ".mark" : "");
     }
-    return out->values != NULL;
+    return out->values != NULL || out->count != NULL;
 }
 
 static terse_status name_of(const ts_job *job, const ts_slice_state *slice, const ts_slice_array *array, char **name) {
@@ -94,7 +98,7 @@ terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, 
     for (unsigned a = 0; a < arrays; a++) {
         ts_slice_array array;
         if (!ts_slice_array_of(slice, job->members.count, a, &array)) continue;
-        uint64_t mark = array.is_mark ? ts_decode_state_mark(array.state) : 0;
+        uint64_t mark = array.count ? *array.count : array.is_mark ? ts_decode_state_mark(array.state) : 0;
         const void *bytes = array.is_mark ? (const void *)&mark : array.values;
         TS_TRY(ts_ckpt_writer_put(c->writer, c->entries[(size_t)slice->local * arrays + a], bytes, error));
     }
@@ -114,7 +118,8 @@ terse_status ts_checkpoint_get_slice(struct ts_job *job, ts_slice_state *slice, 
                                array.is_mark ? sizeof mark : array.n * sizeof(float), error);
         ts_mem_free(name);
         TS_TRY(status);
-        if (array.is_mark) ts_decode_state_set_mark(array.state, mark);
+        if (array.count) *array.count = mark;
+        else if (array.is_mark) ts_decode_state_set_mark(array.state, mark);
     }
     return TERSE_OK;
 }

@@ -15,13 +15,6 @@
 #define PATIENCE_US 600000000u /* for disks, once this server's part is written */
 #define SAME_REQUEST_US 1000000u /* mpirun hands a signal to all ranks: they ask for the same */
 
-static uint64_t highest(const ts_job *job) {
-    uint64_t version = 0;
-    for (uint32_t s = 0; s < job->store.count; s++)
-        if (job->store.slices[s].version > version) version = job->store.slices[s].version;
-    return version;
-}
-
 /* Number among the answers: servers, then workers. */
 static uint32_t number_of(const ts_job *job, bool worker, uint32_t index) {
     return worker ? job->server->transport->servers + index : index;
@@ -63,7 +56,7 @@ static uint64_t choose_version(const ts_job *job, uint64_t now) {
     if (total > 0 && version > total) version = lead->requested || config->checkpoint.at_end ? total : 0;
     if (total > 0 && version == 0 && config->checkpoint.at_end) version = total;
     /* After the last step nothing moves any more: it is never too late for that. */
-    bool ended = total > 0 && now == total && ts_store_version(&job->store) == total;
+    bool ended = total > 0 && now == total && ts_checkpoint_position(job) == total;
     return (version > now || (ended && version == now)) && version > lead->planned_version ? version : 0;
 }
 
@@ -100,7 +93,7 @@ static void abandon(ts_job *job, const char *reason) {
 
 static void plan(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
-    uint64_t now = highest(job), version = choose_version(job, now);
+    uint64_t now = ts_checkpoint_furthest(job), version = choose_version(job, now);
     if (version == 0 && c->lead.requested) {
         c->lead.requested = false;
         if (c->lead.stop) stop(job, "the training is at its end");
@@ -140,7 +133,7 @@ static bool all_reported(const ts_job *job, char *text, size_t capacity) {
 static bool out_of_reach(const ts_job *job) {
     for (uint32_t w = 0; w < job->members.count; w++)
         if (wanted(job, w)) return false;
-    return ts_store_version(&job->store) < job->checkpoint.version;
+    return ts_checkpoint_position(job) < job->checkpoint.version;
 }
 
 static void follow(ts_job *job) {
@@ -171,8 +164,8 @@ void ts_checkpoint_lead_advance(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     if (!job->training || job->server->upstream) return;
     if (c->lead.gap == 0) c->lead.gap = FIRST_GAP;
-    if (c->lead.active && c->lead.requested && c->state == TS_CUT_AHEAD && c->queued == 0 && c->version > highest(job)) {
-        if (c->version <= highest(job) + c->lead.gap) {
+    if (c->lead.active && c->lead.requested && c->state == TS_CUT_AHEAD && c->queued == 0 && c->version > ts_checkpoint_furthest(job)) {
+        if (c->version <= ts_checkpoint_furthest(job) + c->lead.gap) {
             c->lead.requested = false; /* this one will do */
         } else { /* what was asked for comes before what was planned for later */
             c->lead.planned_version = 0;

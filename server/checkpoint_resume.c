@@ -195,11 +195,11 @@ terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) {
     ts_checkpoint *c = &job->checkpoint;
     char folder[TS_CKPT_NAME_CHARS], file[TS_CKPT_NAME_CHARS], *path = NULL;
     if (!c->on) return TERSE_OK;
-    if (job->config->consistency.mode != TS_MODE_BSP || job->config->consistency.stragglers != TS_STRAGGLERS_WAIT) {
+    if (job->config->consistency.stragglers != TS_STRAGGLERS_WAIT) {
         /* A job of its own settings, on servers whose checkpoint.dir was meant for others. */
         if (c->from == TS_FROM_CHECKPOINT)
-            return ts_error_set(error, TERSE_EMISMATCH, "only bsp jobs that wait for stragglers go on from checkpoints");
-        ts_log(TS_LOG_WARN, "checkpoint", "no checkpoints of this job: it is not bsp, or does not wait for stragglers", "job=%s",
+            return ts_error_set(error, TERSE_EMISMATCH, "only jobs that wait for stragglers go on from checkpoints");
+        ts_log(TS_LOG_WARN, "checkpoint", "no checkpoints of this job: it does not wait for stragglers", "job=%s",
                job->name);
         c->on = false;
         return TERSE_OK;

@@ -50,10 +50,12 @@ static void fail(ts_job *job, terse_status status, const ts_error *error) {
     if (c->state == TS_CUT_FAILED) return;
     c->state = TS_CUT_FAILED;
     snprintf(c->reason.text, sizeof c->reason.text, "%s", error->text[0] ? error->text : terse_strerror(status));
+    ts_checkpoint_let_pass(job);
 }
 
 static void release(ts_job *job, ts_slice_state *slice) {
     slice->saving = false;
+    slice->cut_step = 0;
     ts_rounds_consider(job, slice);
 }
 

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/consistency_clock.h"
 
-static uint64_t clock_of(const ts_slot *slot, bool ahead) { return slot->next + (ahead && slot->frame ? 1 : 0); }
+/* Whether the worker's packet is there, and not one that waits for a checkpoint. */
+static bool is_here(const ts_slice_state *slice, uint32_t worker) {
+    const ts_slot *slot = &slice->slots[worker];
+    return slot->frame && (slice->cut_step == 0 || slot->step < slice->cut_step);
+}
+
+static uint64_t clock_of(const ts_slice_state *slice, uint32_t worker, bool ahead) {
+    return slice->slots[worker].next + (ahead && is_here(slice, worker) ? 1 : 0);
+}
 
 uint64_t ts_clock_lowest(const ts_membership *membership, const ts_slice_state *slice, bool ahead) {
     uint64_t lowest = UINT64_MAX;
     for (uint32_t w = 0; w < membership->count; w++) {
-        uint64_t clock = clock_of(&slice->slots[w], ahead);
+        uint64_t clock = clock_of(slice, w, ahead);
         if (clock < lowest && ts_membership_expects(membership, w, clock)) lowest = clock;
     }
     return lowest;
@@ -30,11 +38,12 @@ terse_status ts_clock_admit(const ts_membership *membership, const ts_slice_stat
 
 bool ts_clock_answers(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker, uint64_t want,
                       bool ahead, uint64_t bound) {
-    return clock_of(&slice->slots[worker], ahead) >= want && within(membership, slice, want, ahead, bound);
+    return clock_of(slice, worker, ahead) >= want && within(membership, slice, want, ahead, bound);
 }
 
 bool ts_clock_closable(const ts_membership *membership, const ts_slice_state *slice, uint64_t bound) {
-    if (slice->held > 0) return true;
+    for (uint32_t w = 0; w < membership->count && slice->held > 0; w++)
+        if (is_here(slice, w)) return true;
     if (!slice->changed) return false;
     for (uint32_t w = 0; w < membership->count; w++) {
         const ts_slot *slot = &slice->slots[w];
@@ -45,5 +54,5 @@ bool ts_clock_closable(const ts_membership *membership, const ts_slice_state *sl
 
 bool ts_clock_takes_part(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker) {
     (void)membership;
-    return slice->slots[worker].frame != NULL;
+    return is_here(slice, worker);
 }

@@ -232,6 +232,7 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
     slice->busy = false;
     if (item->alone) {
         ts_round_alone_settle(job, item, entry);
+        ts_checkpoint_reached(job, slice);
         return;
     }
     if (entry->status != TERSE_OK) {

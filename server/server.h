@@ -22,6 +22,7 @@ typedef enum {
     TS_RECEIPT_USED,   /* the packet of (worker, step) goes into the optimizer step that follows */
     TS_RECEIPT_STEP,   /* an optimizer step on all packets used since the last */
     TS_RECEIPT_VERSION,/* the slice reached `version`; workers can hold it */
+    TS_RECEIPT_CUT,    /* SSP, ASP: the slice goes into a checkpoint as it is: all of its steps below `step`, at `version` */
     TS_RECEIPT_RETURNED/* the packet of (worker, step) was too late and is the worker's again; may be said twice */
 } ts_receipt_kind;
 

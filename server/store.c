@@ -56,6 +56,7 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     slice->tensor = place->tensor;
     slice->n = place->n;
     slice->kind = kind_of(tensor, optimizer);
+    slice->alone = config->consistency.mode != TS_MODE_BSP;
     slice->pull = ts_contract_pull_spec(contract, global);
     slice->params = ts_mem_aligned(place->n, sizeof(float));
     slice->slots = ts_mem_calloc(workers, sizeof *slice->slots);
@@ -125,7 +126,7 @@ void ts_store_loaded(ts_store *store, uint32_t local, uint64_t version) {
     ts_slice_state *slice = &store->slices[local];
     assert(!slice->initialised);
     slice->initialised = true;
-    slice->version = slice->steps = version;
+    if (!slice->alone) slice->version = slice->steps = version; /* else they are in the checkpoint */
     for (uint32_t w = 0; w < store->workers; w++) slice->slots[w].next = version;
     store->uninitialised--;
 }

@@ -65,6 +65,8 @@ typedef struct {
     bool ready;             /* in the list of slices that can close */
     bool sending;           /* closed, its packet waits for the shared frame */
     bool saving;            /* its arrays go to a checkpoint: they are read, and nobody changes them */
+    bool alone;             /* SSP, ASP: each packet is an optimizer step */
+    uint64_t cut_step;      /* alone, with a checkpoint ahead: packets of this step and later wait until it is written; else 0 */
     ts_above above;         /* with an upstream: where its round is */
     uint64_t version;
     uint64_t steps;         /* optimizer steps so far; in BSP the version */

@@ -54,10 +54,11 @@ void ts_ckpt_part_file(bool worker, uint32_t index, uint32_t count, char name[TS
              count);
 }
 
-/* Whether a name is that of a part, or of one that was not finished. */
+/* Whether a name is that of a part, or of a file that was not finished. */
 static bool is_part(const char *name) {
     const char *at = name;
     uint64_t number;
+    if (strcmp(name, TS_CKPT_MANIFEST ".partial") == 0) return true;
     if (strncmp(at, "server-", 7) != 0 && strncmp(at, "worker-", 7) != 0) return false;
     at += 7;
     if (!take_number(&at, &number) || strncmp(at, "-of-", 4) != 0) return false;

@@ -28,7 +28,8 @@ static const char help[] =
     "  their momentum would still bring (velocity), is added to the others', worker w's to worker w modulo W, so\n"
     "  that no gradient is lost; a sum that bfloat16 residuals cannot hold is rounded. New workers begin with\n"
     "  nothing. With EF21 the servers' estimate is made anew from those of the workers that stay. Data is dealt out\n"
-    "  anew from this step on, and each worker's gradient counts as one of W.\n"
+    "  anew from this step on, and each worker's gradient counts as one of W; with ssp and asp the servers' count\n"
+    "  of pushes is brought to as many rounds of W.\n"
     "  A new epoch begins: the files of the two never meet.\n\n"
     "  --servers S, --workers W   as in the checkpoint when not given\n\n"
     "EXIT STATUS\n"
@@ -141,6 +142,19 @@ static terse_status sum_estimates(const reshard *r, const ts_safetensors_entry *
     return status;
 }
 
+/* Without rounds a slice counts a step for each worker's push: schedules, which go by rounds of them, stay where they are. */
+static void rescale_clock(const reshard *r, const ts_safetensors_entry *entry, void *bytes) {
+    const char *what;
+    size_t len, begin, end;
+    uint64_t count;
+    ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
+    if (strcmp(what, "steps") != 0 && strcmp(what, "version") != 0) return;
+    memcpy(&count, bytes, sizeof count);
+    uint64_t rounds = count / r->source.manifest.workers, rest = count % r->source.manifest.workers;
+    count = rounds * r->made.workers + rest * r->made.workers / r->source.manifest.workers;
+    memcpy(bytes, &count, sizeof count);
+}
+
 /* ---- parts ---------------------------------------------------------------------------------------------------------------- */
 
 static terse_status put_pieces(const reshard *r, ts_ckpt_writer *writer, const pieces *list, bool worker, uint32_t index,
@@ -158,6 +172,7 @@ static terse_status put_pieces(const reshard *r, ts_ckpt_writer *writer, const p
         else memset(bytes, 0, len);
         if (status == TERSE_OK && worker && p->entry->dtype != TS_DTYPE_U64)
             status = fold(r, index, p->entry, bytes, bytes + most, wide, error);
+        if (status == TERSE_OK && !worker) rescale_clock(r, p->entry, bytes);
         if (status == TERSE_OK && !worker && r->ef21) status = sum_estimates(r, p->entry, (float *)(void *)bytes, error);
         if (status == TERSE_OK) status = ts_ckpt_writer_put(writer, i, bytes, error);
     }

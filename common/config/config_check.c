@@ -102,9 +102,9 @@ static terse_status check_checkpoint(const ts_config_source *source, const ts_co
     }
     if (!ts_config_checkpoints(config)) return TERSE_OK;
     if (config->checkpoint.dir[0] == '\0') return ts_config_refuse(source, "checkpoint.dir", "allowed: a path");
-    if (config->consistency.mode != TS_MODE_BSP) {
-        return ts_config_refuse(source, "checkpoint.dir", "workers are at different steps with consistency.mode ssp and asp, so "
-                                "there is no step to cut at; allowed with bsp");
+    if (config->upstream.config) {
+        return ts_config_refuse(source, "checkpoint.dir", "parameters and optimizer are above (upstream.config); allowed: "
+                                "checkpoints of the servers there");
     }
     if (config->consistency.stragglers != TS_STRAGGLERS_WAIT) {
         return ts_config_refuse(source, "checkpoint.dir", "rounds that do not wait leave packets under way at every step; "

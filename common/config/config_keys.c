@@ -254,8 +254,8 @@ const ts_config_key ts_config_keys[] = {
      .doc = "After SIGTERM nobody is let in; jobs that have not ended by themselves within this time are ended."},
 
     {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL,
-     .doc = "Folder of the checkpoints; without it there are none. With `consistency.mode` `bsp` and "
-            "`consistency.stragglers` `wait`. May be a disk of each host's own: every server and worker then needs its own "
+     .doc = "Folder of the checkpoints; without it there are none. With `consistency.stragglers` "
+            "`wait`. With `consistency.mode` `ssp` and `asp` everybody waits at the checkpoint's step until all have reached it. May be a disk of each host's own: every server and worker then needs its own "
             "files there when it goes on."},
     {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",
      .doc = "One every so many steps; 0: only when asked, and at the end."},

@@ -104,5 +104,11 @@ terse_status ts_oracle_run(const ts_cluster_spec *spec, ts_cluster_result *out) 
  */
 terse_status ts_replay_run(const ts_cluster_spec *spec, const ts_cluster_result *run, ts_cluster_result *out,
                            char *complaint, size_t capacity) TERSE_NODISCARD;
+/*
+ * The first run's events up to its checkpoint at step `cut`, and the events of the second, which went on from it.
+ */
+terse_status ts_replay_resumed(const ts_cluster_spec *spec, const ts_cluster_result *first, uint64_t cut,
+                               const ts_cluster_result *second, ts_cluster_result *out, char *complaint,
+                               size_t capacity) TERSE_NODISCARD;
 
 #endif

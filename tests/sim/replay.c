@@ -33,6 +33,9 @@ typedef struct {
     size_t version_count[ORACLE_SLICES], version_room[ORACLE_SLICES];
     uint64_t steps[ORACLE_SLICES];
     uint32_t used[ORACLE_SLICES]; /* since the slice's last step */
+    uint64_t cut;                 /* the step of the checkpoint at which another run goes on; 0 for none */
+    bool is_cut[ORACLE_SLICES];   /* the slice is in it */
+    uint64_t cut_version[ORACLE_SLICES];
     char *complaint;
     size_t capacity;
 } replay;
@@ -180,7 +183,21 @@ static void on_holds(replay *r, const ts_cluster_event *event) {
              (unsigned long long)event->version, event->slice);
 }
 
+/* Whether an event is none of what the checkpoint holds. */
+static bool is_after_cut(replay *r, const ts_cluster_event *event) {
+    const ts_receipt *receipt = &event->receipt;
+    if (r->cut == 0) return false;
+    if (event->kind == TS_CLUSTER_PUSHED) return event->step >= r->cut;
+    if (event->kind == TS_CLUSTER_HOLDS) return r->is_cut[event->slice];
+    if (receipt->kind == TS_RECEIPT_CUT && receipt->step == r->cut) {
+        r->is_cut[receipt->slice] = true;
+        r->cut_version[receipt->slice] = receipt->version;
+    }
+    return r->is_cut[receipt->slice];
+}
+
 static terse_status on_event(replay *r, const ts_cluster_event *event) {
+    if (is_after_cut(r, event)) return TERSE_OK;
     switch (event->kind) {
     case TS_CLUSTER_PUSHED: return on_pushed(r, event);
     case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
@@ -190,6 +207,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     case TS_RECEIPT_USED: return on_used(r, &event->receipt);
     case TS_RECEIPT_RETURNED: on_returned(r, &event->receipt); return TERSE_OK;
     case TS_RECEIPT_STEP: on_step(r, event->receipt.slice); return TERSE_OK;
+    case TS_RECEIPT_CUT: return TERSE_OK; /* of a checkpoint that nobody went on from */
     default: return on_version(r, &event->receipt);
     }
 }
@@ -211,18 +229,52 @@ static void free_replay(replay *r) {
     ts_mem_free(r);
 }
 
-terse_status ts_replay_run(const ts_cluster_spec *spec, const ts_cluster_result *run, ts_cluster_result *out,
-                           char *complaint, size_t capacity) {
+static terse_status play(replay *r, const ts_cluster_result *run) {
+    for (size_t i = 0; i < run->event_count; i++) TS_TRY(on_event(r, &run->events[i]));
+    look_for_lost_packets(r);
+    return TERSE_OK;
+}
+
+/* Everybody begins with what the references were at the cut; older versions are known to nobody. */
+static terse_status go_on(replay *r) {
+    r->cut = 0;
+    for (uint32_t s = 0; s < r->o->contract->slice_count; s++) {
+        const ts_slice *slice = &r->o->contract->slices[s];
+        if (!r->is_cut[s]) complain(r, "slice %u was never cut", s);
+        for (size_t i = 0; i < r->version_count[s]; i++) ts_mem_free(r->versions[s][i].values);
+        r->version_count[s] = 0;
+        TS_TRY(keep_version(r, s, r->cut_version[s]));
+        for (uint32_t w = 0; w < r->o->spec->network.workers; w++)
+            memcpy(r->o->result->replica[w][slice->tensor] + slice->first, r->versions[s][0].values,
+                   slice->n * sizeof(float));
+    }
+    return TERSE_OK;
+}
+
+static terse_status replay_runs(const ts_cluster_spec *spec, const ts_cluster_result *first, uint64_t cut,
+                                const ts_cluster_result *second, ts_cluster_result *out, char *complaint, size_t capacity) {
     replay *r = ts_mem_calloc(1, sizeof *r);
     if (!r) return TERSE_ENOMEM;
     r->complaint = complaint;
     r->capacity = capacity;
+    r->cut = cut;
     complaint[0] = '\0';
     r->o = ts_mem_calloc(1, sizeof *r->o);
     terse_status status = r->o ? ts_oracle_begin(r->o, spec, out) : TERSE_ENOMEM;
     for (uint32_t s = 0; status == TERSE_OK && s < r->o->contract->slice_count; s++) status = keep_version(r, s, 0);
-    for (size_t i = 0; status == TERSE_OK && i < run->event_count; i++) status = on_event(r, &run->events[i]);
-    if (status == TERSE_OK) look_for_lost_packets(r);
+    if (status == TERSE_OK) status = play(r, first);
+    if (status == TERSE_OK && second) status = go_on(r);
+    if (status == TERSE_OK && second) status = play(r, second);
     free_replay(r);
     return status;
+}
+
+terse_status ts_replay_run(const ts_cluster_spec *spec, const ts_cluster_result *run, ts_cluster_result *out,
+                           char *complaint, size_t capacity) {
+    return replay_runs(spec, run, 0, NULL, out, complaint, capacity);
+}
+
+terse_status ts_replay_resumed(const ts_cluster_spec *spec, const ts_cluster_result *first, uint64_t cut,
+                               const ts_cluster_result *second, ts_cluster_result *out, char *complaint, size_t capacity) {
+    return replay_runs(spec, first, cut, second, out, complaint, capacity);
 }

@@ -31,6 +31,12 @@ static void unmake(void) {
     ck_assert_int_eq(system(command), 0);
 }
 
+static void remove_folder(const char *name) {
+    char command[160];
+    snprintf(command, sizeof command, "rm -rf %s/%s", folder, name);
+    ck_assert_int_eq(system(command), 0);
+}
+
 typedef struct {
     const char *overrides[MOST];
     unsigned count;
@@ -196,6 +202,90 @@ START_TEST(auto_goes_on_by_itself_and_again) {
 }
 END_TEST
 
+/* ---- without rounds ------------------------------------------------------------------------------------------------------ */
+
+/* Two runs, the second from a checkpoint of the first: done again from their receipts as one run, bit for bit. */
+static void replayed(const char *what, const ts_cluster_spec *spec, const char *path, uint64_t cut,
+                     const ts_cluster_result *first, const char *const *variant) {
+    ts_cluster_result second, again;
+    char complaint[256];
+    settings s = settings_of("rest", 0, path, variant);
+    run(spec, &s, &second);
+    ck_assert_msg(second.finished, "%s from step %llu: %s", what, (unsigned long long)cut, second.message);
+    ts_cluster_spec like = *spec;
+    like.overrides = s.overrides;
+    like.override_count = s.count;
+    ck_assert_ok(ts_replay_resumed(&like, first, cut, &second, &again, complaint, sizeof complaint));
+    ck_assert_msg(complaint[0] == '\0', "%s from step %llu: %s", what, (unsigned long long)cut, complaint);
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        size_t bytes = ts_cluster_tensors[t].n * sizeof(float);
+        ck_assert_msg(memcmp(second.fetched[t], again.fetched[t], bytes) == 0, "%s: parameters of tensor %u", what, t);
+        for (uint32_t w = 0; w < spec->network.workers; w++)
+            ck_assert_msg(memcmp(second.residual[w][t], again.residual[w][t], bytes) == 0, "%s: residual %u of worker %u",
+                          what, t, w);
+    }
+    ts_cluster_result_free(&second);
+    ts_cluster_result_free(&again);
+    remove_folder("rest");
+}
+
+static unsigned replay_from_each(const char *what, const ts_cluster_spec *spec, const char *const *variant) {
+    settings s = settings_of("whole", 3, NULL, variant);
+    ts_cluster_result first;
+    ts_ckpt_found *list = NULL;
+    size_t count = 0;
+    unsigned tried = 0;
+    char dir[96];
+    run(spec, &s, &first);
+    ck_assert_msg(first.finished, "%s: %s", what, first.message);
+    snprintf(dir, sizeof dir, "%s/whole", folder);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    for (size_t i = 0; i < count; i++) {
+        char path[192];
+        if (!list[i].committed || list[i].version >= STEPS) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, list[i].name);
+        replayed(what, spec, path, list[i].version, &first, variant);
+        tried++;
+    }
+    ts_mem_free(list);
+    ts_cluster_result_free(&first);
+    unmake();
+    make();
+    return tried;
+}
+
+static const struct {
+    const char *name;
+    const char *const *settings;
+} modes[] = {
+    {"ssp", VARIANT("consistency.mode=ssp", "consistency.staleness=2")},
+    {"ssp 0", VARIANT("consistency.mode=ssp", "consistency.staleness=0")},
+    {"asp", VARIANT("consistency.mode=asp")},
+    {"asp, adam", VARIANT("consistency.mode=asp", "optimizer.name=adam", "optimizer.momentum=0", PLAIN_FEEDBACK)},
+    {"asp, schedule, dense pull", VARIANT("consistency.mode=asp", "optimizer.schedule.name=step", "optimizer.schedule.every_steps=4",
+                                          "pull.default=dense", "pull.rules=[]")},
+    {"ssp, ef21", VARIANT("consistency.mode=ssp", "consistency.staleness=3", "error_feedback.variant=ef21", PLAIN_FEEDBACK)},
+    {"asp, delta", VARIANT("consistency.mode=asp", "push.default=delta:5 | linear:4", NO_RULES, PLAIN_FEEDBACK)},
+};
+
+START_TEST(without_rounds_resumed_runs_are_replayed_from_receipts) {
+    unsigned tried = 0;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        ts_cluster_spec spec = spec_of(500 + seed, 1 + (uint32_t)seed % 3, 2 + (uint32_t)seed % 4);
+        spec.records = true;
+        for (uint32_t w = 0; w < spec.network.workers; w++) spec.think_us[w] = w % 2 ? 400000 : 60000;
+        if (seed % 2) {
+            spec.network.reorder = true;
+            spec.network.drop = 0.05;
+            spec.network.duplicate = 0.1;
+            spec.network.corrupt = 0.02;
+        }
+        tried += replay_from_each(modes[_i].name, &spec, modes[_i].settings);
+    }
+    ck_assert_msg(tried >= 8, "%s: %u checkpoints", modes[_i].name, tried);
+}
+END_TEST
+
 /* ---- what is refused ------------------------------------------------------------------------------------------------------ */
 
 /* A run that leaves a checkpoint at step 4 behind; its path. */
@@ -340,6 +430,8 @@ TCase *test_resume(void) {
     tcase_add_checked_fixture(tests, make, unmake);
     tcase_add_loop_test(tests, resumed_runs_have_the_bits_of_uninterrupted_ones, 0,
                         (int)(sizeof variants / sizeof variants[0]));
+    tcase_add_loop_test(tests, without_rounds_resumed_runs_are_replayed_from_receipts, 0,
+                        (int)(sizeof modes / sizeof modes[0]));
     tcase_add_test(tests, other_numbers_of_servers_and_workers_resume_alike);
     tcase_add_test(tests, checkpoints_over_a_bad_network_are_whole);
     tcase_add_test(tests, auto_goes_on_by_itself_and_again);

@@ -272,6 +272,7 @@ void ts_client_attached(ts_client *client) {
     if (client->state != TS_CLIENT_ATTACHING) return;
     for (uint32_t s = 0; s < client->server_count; s++)
         if (client->servers[s].requests || client->servers[s].unsettled) return;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++) client->tensors[t].step = ts_client_resumed(client);
     /* Where nobody waits for us others may have begun, slice by slice. */
     for (uint32_t t = 0; t < client->contract->tensor_count && ts_client_in_rounds(client) && !client->settles;
          t++) {

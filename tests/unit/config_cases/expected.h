@@ -165,7 +165,7 @@
       ":2: consistency.mode: \"asp\": below a relay (upstream.config) rounds are needed; allowed: bsp") \
     X("checkpoint_without_dir.yaml",\
       ":2: checkpoint.every_steps: \"100\": needs checkpoint.dir") \
-    X("checkpoint_asp.yaml",\
-      ":1: checkpoint.dir: \"run/ckpt\": workers are at different steps with consistency.mode ssp and asp") \
+    X("checkpoint_relay.yaml",\
+      ":2: checkpoint.dir: \"run/ckpt\": parameters and optimizer are above (upstream.config)") \
     X("checkpoint_stragglers.yaml",\
       ":2: checkpoint.dir: \"run/ckpt\": rounds that do not wait leave packets under way at every step")
