@@ -35,7 +35,8 @@ static bool is_here(const ts_slice_state *slice, uint32_t worker) {
 static bool bsp_misses(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker) {
     const uint8_t *members = ts_quorums_of(&membership->quorums, slice->version);
     if (is_here(slice, worker)) return false;
-    return members ? members[worker] : ts_membership_expects(membership, worker, slice->version);
+    /* A member that died had delivered all of the round to server 0, but perhaps not here. */
+    return members ? members[worker] && !membership->members[worker].lost : ts_membership_expects(membership, worker, slice->version);
 }
 
 static bool bsp_closable(const ts_membership *membership, const ts_slice_state *slice) {

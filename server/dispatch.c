@@ -5,6 +5,7 @@
 #include "server/admission.h"
 #include "server/challenge.h"
 #include "server/job.h"
+#include "server/loss.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/session.h"
@@ -79,12 +80,18 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         from_late(job, peer, frame);
         return TERSE_OK;
     }
+    if (from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost) {
+        if (frame->header->body_case != TERSE__HEADER__BODY_ABORT) ts_loss_tell(job, from->index);
+        return TERSE_OK;
+    }
     if (frame->header->body_case == TERSE__HEADER__BODY_ABORT) {
         abort_from(job, peer, frame->header->abort);
         return TERSE_OK;
     }
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_MEMBERS)
         return ts_quorum_members(job, peer, frame->header->members);
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_LOST)
+        return ts_loss_message(job, peer, frame->header->lost);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
         return ts_checkpoint_message(job, peer, frame->header->checkpoint);
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);

@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "server/admission.h"
 #include "server/flow.h"
+#include "server/loss.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/stats.h"
@@ -219,7 +220,14 @@ static bool is_lost(const ts_job *job, const ts_link *link) {
     return link->lost_us > 0 && ts_server_now(job->server) - link->lost_us > grace_us;
 }
 
-/* A worker that has ended, or said nothing for the deadline: gone when it was done, else the end of the job. */
+/* Whether the job does without a worker that has ended, or said nothing for the deadline. */
+static bool goes_on(ts_job *job, uint32_t worker, bool ended, double seconds) {
+    char why[64] = "its process has ended";
+    if (!ended) snprintf(why, sizeof why, "silent for %.1f s", seconds);
+    return ts_loss_note(job, worker, why);
+}
+
+/* A worker that has ended, or said nothing for the deadline: gone when it was done, else given up, or the end of the job. */
 static void check_silence(ts_job *job, uint32_t worker) {
     ts_server *server = job->server;
     const ts_member *member = &job->members.members[worker];
@@ -233,6 +241,8 @@ static void check_silence(ts_job *job, uint32_t worker) {
         ts_log(TS_LOG_WARN, "job", "a worker that is done fell silent and counts as gone", "worker=\"%s\"", name);
         ts_membership_gone(&job->members, worker);
         ts_job_membership_changed(job);
+    } else if (goes_on(job, worker, lost, seconds)) {
+        return;
     } else if (lost) {
         ts_job_fail(job, TERSE_EPEER, "%s has ended without a goodbye: its process is gone", name);
     } else if (member->state == TS_MEMBER_EXPECTED) {

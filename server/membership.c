@@ -42,6 +42,13 @@ void ts_membership_gone(ts_membership *membership, uint32_t worker) {
     membership->generation++;
 }
 
+void ts_membership_lose(ts_membership *membership, uint32_t worker) {
+    if (membership->members[worker].state == TS_MEMBER_GONE) return;
+    ts_membership_gone(membership, worker);
+    membership->members[worker].lost = true;
+    membership->lost++;
+}
+
 bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step) {
     const ts_member *member = &membership->members[worker];
     return !member->done || step < member->done_steps;

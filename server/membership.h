@@ -28,12 +28,16 @@ typedef struct {
     bool reply_due;             /* some slice may have a reply for it that is not in a shared frame */
     bool reply_later;           /* there is one, but its queue is full */
     bool stats_due;
+    bool lost;                  /* GONE, since the job gave it up */
+    uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
 } ts_member;
 
 typedef struct {
     ts_member *members; /* [own] by worker number */
     uint32_t count;
     uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
+    uint32_t lost;        /* of the gone ones: given up */
+    uint64_t lost_rounds; /* server 0: rounds that waited for a worker which was then given up */
     uint32_t generation;
     uint64_t staleness; /* of SSP */
     ts_quorums quorums; /* [own] when rounds do not wait for stragglers */
@@ -50,6 +54,9 @@ void ts_membership_attach(ts_membership *membership, uint32_t worker);
 void ts_membership_done(ts_membership *membership, uint32_t worker, uint64_t steps);
 /* GONE for good, and done with 0 steps unless it was done before. */
 void ts_membership_gone(ts_membership *membership, uint32_t worker);
+
+/* GONE because the job goes on without it. */
+void ts_membership_lose(ts_membership *membership, uint32_t worker);
 
 /* Whether the worker still owes a push for this step. */
 bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step);

@@ -128,9 +128,10 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     if (slice->above == TS_ABOVE_BACK) return item->status = ts_upstream_close(item, entry, writer);
     ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version,
                                 .config = item->config};
-    ts_aggregate_outcome outcome;
-    terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first,
-                                       entry->count, &outcome);
+    ts_aggregate_outcome outcome = {.factor = 1.0f};
+    terse_status status = TERSE_OK; /* without any packet when all of a decided round died before they had delivered it here */
+    if (entry->count > 0)
+        status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first, entry->count, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
     if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);

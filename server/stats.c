@@ -36,7 +36,8 @@ static terse_status build(ts_job *job, ts_buffer **frame) {
     stats.n_hashes = count;
     stats.hashes = list;
     stats.rounds = ts_store_version(&job->store);
-    stats.lost_rounds = job->members.quorums.lost;
+    stats.lost_rounds = job->members.quorums.lost + job->members.lost_rounds;
+    stats.lost_workers = job->members.lost;
     count_bytes(job, &stats);
     status = ts_frame_control(&header, frame);
 out:

@@ -174,7 +174,8 @@ TERSE_API terse_status terse_abort(terse *client, terse_status cause, const char
 typedef struct terse_stats {
     uint64_t push_bytes, pull_bytes;               /* every byte of every frame, all workers and servers */
     uint64_t steady_push_bytes, steady_pull_bytes; /* the same, after the warm-up steps */
-    uint64_t lost_rounds;
+    uint64_t lost_rounds;                          /* closed without a worker that still had to push */
+    uint64_t lost_workers;                         /* given up, since nothing was heard of them */
     uint64_t parameters;                           /* elements */
     char parameters_xxh3[17];                      /* hash of the slices' hashes in tensor order, hexadecimal */
 } terse_stats;

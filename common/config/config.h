@@ -29,6 +29,7 @@ typedef enum {
 typedef enum { TS_STRAGGLERS_WAIT, TS_STRAGGLERS_PROCEED, TS_STRAGGLERS_BACKUP } ts_stragglers;
 typedef enum { TS_WHEN_EMPTY_WAIT, TS_WHEN_EMPTY_EXIT } ts_when_empty;
 typedef enum { TS_LATE_RETURN, TS_LATE_APPLY } ts_late;
+typedef enum { TS_LOSS_GO_ON, TS_LOSS_END } ts_loss;
 typedef enum { TS_AGGREGATE_MEAN, TS_AGGREGATE_SAMPLES, TS_AGGREGATE_SUM } ts_aggregate_mode;
 typedef enum { TS_ROBUST_NONE, TS_ROBUST_MEDIAN, TS_ROBUST_TRIMMED, TS_ROBUST_CLIP } ts_robust_name;
 typedef enum { TS_FEEDBACK_CLASSIC, TS_FEEDBACK_DECAYED, TS_FEEDBACK_EF21 } ts_feedback_variant;
@@ -87,6 +88,7 @@ typedef struct {
         uint32_t quorum;            /* workers that are enough, with stragglers other than wait */
         double straggler_s;         /* proceed: how long the others are waited for */
         ts_late late;
+        ts_loss on_worker_loss;
     } consistency;
     struct {
         ts_optimizer_name name;
@@ -117,7 +119,6 @@ typedef struct {
         ts_feedback_variant variant;
         double beta;                /* decayed: what the residual is multiplied by before a gradient is added */
         ts_residual_format residual;
-        char *keep;                 /* a folder for what must outlive the process; "off", "auto" */
         double momentum_correction; /* 0: off */
         bool masking;
         double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */
@@ -127,6 +128,7 @@ typedef struct {
             double from;            /* ratio at step 0, exponentially down to each pipeline's own */
         } warmup;
     } error_feedback;
+    char *keep; /* error_feedback.keep: a folder for what must outlive the process; "off", "auto". A matter of each host */
     struct {
         char *secret_file;    /* that servers and workers share, or NULL */
     } auth;

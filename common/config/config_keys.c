@@ -14,6 +14,7 @@ static const cyaml_strval_t data_names[] = {{"fashion-mnist", 0}, {"none", 1}};
 static const cyaml_strval_t mode_names[] = {{"bsp", TS_MODE_BSP}, {"ssp", TS_MODE_SSP}, {"asp", TS_MODE_ASP}};
 static const cyaml_strval_t straggler_names[] = {
     {"wait", TS_STRAGGLERS_WAIT}, {"proceed", TS_STRAGGLERS_PROCEED}, {"backup", TS_STRAGGLERS_BACKUP}};
+static const cyaml_strval_t loss_names[] = {{"go_on", TS_LOSS_GO_ON}, {"end", TS_LOSS_END}};
 static const cyaml_strval_t late_names[] = {{"return", TS_LATE_RETURN}, {"apply", TS_LATE_APPLY}};
 static const cyaml_strval_t optimizer_names[] = {
     {"sgd", TS_OPTIMIZER_SGD},   {"adagrad", TS_OPTIMIZER_ADAGRAD}, {"rmsprop", TS_OPTIMIZER_RMSPROP},
@@ -117,6 +118,9 @@ const ts_config_key ts_config_keys[] = {
     {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
      .high_real = 1e6, .unit = "seconds",
      .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},
+    {"consistency.on_worker_loss", TS_KEY_ENUM, AT(consistency.on_worker_loss), "go_on", NAMES(loss_names),
+     .doc = "A worker of which nothing is heard for `consistency.deadline_s`, or whose process has ended: `go_on` without it, "
+            "as long as there are others; averages are then over those who are left. `end`: the job ends and says who. The servers' config counts."},
     {"consistency.stragglers", TS_KEY_ENUM, AT(consistency.stragglers), "wait", NAMES(straggler_names),
      .doc = "Slow workers in `bsp`. `wait`: a round waits for all. `proceed`: it closes with at least "
             "`consistency.quorum` workers once `consistency.straggler_s` have passed since the first had pushed. "
@@ -193,7 +197,7 @@ const ts_config_key ts_config_keys[] = {
      .doc = "With variant `decayed`: what the residual is multiplied by in every step."},
     {"error_feedback.residual", TS_KEY_ENUM, AT(error_feedback.residual), "fp32", NAMES(residual_names),
      .doc = "How the residual is stored between steps; `bf16` halves its memory and loses its rounding."},
-    {"error_feedback.keep", TS_KEY_TEXT, AT(error_feedback.keep), "auto",
+    {"error_feedback.keep", TS_KEY_TEXT, AT(keep), "auto",
      .doc = "A folder on tmpfs (`/dev/shm/NAME`) for residuals, momentum and packets under way, in a file that outlives the "
             "process: a worker that is killed and started again there goes on from it, and nothing is lost. `off`: on the "
             "heap. `auto`: a folder where a worker can come back (one that has attached to running servers), else off."},

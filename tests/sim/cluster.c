@@ -40,6 +40,7 @@ typedef struct {
     uint64_t pushed;   /* whole steps */
     uint64_t sum;      /* the sequence of the barrier; 0 before it */
     uint64_t ready_us; /* its gradient is computed then */
+    uint64_t dies_us;  /* with spec.kill_after */
     bool asked;
 } worker;
 
@@ -94,7 +95,7 @@ static void note_holdings(cluster *c, uint32_t w) {
 static void note_lead(cluster *c, uint32_t w) {
     for (uint32_t v = 0; v < c->spec->network.workers; v++) {
         uint64_t pushed = c->workers[v].pushed, step = c->workers[w].step;
-        if (c->workers[v].job != c->workers[w].job) continue;
+        if (c->workers[v].job != c->workers[w].job || c->dead[c->spec->network.servers + v]) continue;
         if (pushed < c->spec->steps[v] && step > pushed && step - pushed > c->result->lead) c->result->lead = step - pushed;
     }
 }
@@ -166,7 +167,7 @@ static bool all_pulled(worker *me) {
 static bool fetch_all(cluster *c, worker *me) {
     if (!me->asked) {
         for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-            if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING) return false;
+            if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING && !c->dead[c->spec->network.servers + w]) return false;
         }
         for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS && me->job == 0; t++) {
             if (ts_client_fetch(me->client, t - me->first, c->result->fetched[t]) != TERSE_OK) return false;
@@ -204,6 +205,28 @@ static bool met(cluster *c, uint32_t w) {
     return ts_client_reduced(me->client, me->sum, &one, 1);
 }
 
+/* The first of a job's workers that lives. */
+static uint32_t fetcher(const cluster *c, uint32_t job) {
+    uint32_t w = 0;
+    while (w + 1 < c->spec->network.workers && (c->workers[w].job != job || c->dead[c->spec->network.servers + w])) w++;
+    return w;
+}
+
+/* Workers whose time has come. */
+static void kill_due(cluster *c) {
+    uint64_t now = ts_sim_now_us(c->network);
+    for (uint32_t w = 0; w < c->spec->network.workers; w++) {
+        worker *me = &c->workers[w];
+        uint32_t peer = c->spec->network.servers + w;
+        if (!c->spec->kill_after[w] || c->dead[peer] || me->pushed < c->spec->kill_after[w] || me->phase == GONE) continue;
+        ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 600));
+        if (!me->dies_us) me->dies_us = now + ts_random_below(&random, 400000);
+        if (now < me->dies_us) continue;
+        c->dead[peer] = true;
+        ts_sim_kill(c->network, peer);
+    }
+}
+
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     if (me->phase == GONE || c->dead[c->spec->network.servers + w]) return;
@@ -234,7 +257,7 @@ static void drive(cluster *c, uint32_t w) {
             me->step++;
             me->phase = PUSHING;
         } else if (me->phase == FETCHING && ts_client_get_state(me->client) == TS_CLIENT_DONE &&
-                   (me->index != 0 || fetch_all(c, me))) {
+                   (w != fetcher(c, me->job) || fetch_all(c, me))) {
             me->phase = LEAVING;
         } else if (me->phase == LEAVING && !ts_client_checkpoint_pending(me->client)) {
             leave(c, w);
@@ -309,6 +332,7 @@ static void run_until(cluster *c, uint64_t tick_us) {
         uint32_t peer;
         bool delivered = ts_sim_step(c->network, next_work(c, tick_us), &peer);
         run_pools(c); /* their clock, too, before anybody submits */
+        kill_due(c);
         if (delivered) deliver(c, peer);
         else if (ts_sim_now_us(c->network) >= tick_us) return;
     }

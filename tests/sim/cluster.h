@@ -35,6 +35,7 @@ typedef struct {
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
+    uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
     uint64_t pull_every;                /* tensors 0 and 2 are pulled in every so many steps only; 0 or 1: all */
     bool barrier;                       /* all meet in a sum before they say done */
     bool records;                       /* keep the events */

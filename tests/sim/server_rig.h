@@ -21,6 +21,7 @@
 #define RIG_SPARSE                                                                                                       \
     "optimizer: {name: sgd, lr: 0.5, momentum: 0.5}\npush: {default: topk:0.2 | fp32 | raw32}\n"                     \
     "pull: {default: topk:0.1 | fp16 | raw32}\n"
+#define RIG_ENDS "# a lost worker is the end\n"
 #define RIG_AVERAGE "optimizer: {name: none}\npush: {default: dense}\npull: {default: dense}\n"
 
 

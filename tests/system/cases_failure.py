@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures over mpirun: whoever dies, stops or does not fit is named, and the job ends in time."""
+import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -25,7 +27,7 @@ def running(seconds, servers=2, workers=3, sets=()):
 def strike(victim, number, name, servers=2, workers=3):
     def case(folder, seconds):
         del folder
-        run = running(seconds, servers, workers)
+        run = running(seconds, servers, workers, ["consistency.on_worker_loss=end"])
         pid = run.ranks()[victim]
         began = time.monotonic()
         kill(pid, number)
@@ -37,6 +39,68 @@ def strike(victim, number, name, servers=2, workers=3):
         assert code is not None, f"still running {took:.0f} s after the strike:\n{text}"
         assert took <= DEADLINE + SLACK + 2, f"took {took:.1f} s:\n{text}"
         assert name in text, f"nobody named {name}:\n{text}"
+    return case
+
+
+def training_with(folder, seconds, workers, sets=()):
+    """Two epochs with a deadline of 2 s, and the summary's place."""
+    summary = os.path.join(folder, "summary.json")
+    run = Run(job(2, workers, MLP, ["consistency.deadline_s=2", "training.epochs=2"] + list(sets), ["--summary", summary]), seconds)
+    assert run.wait_for("training starts", 40), run.text()
+    time.sleep(0.5)
+    return run, summary
+
+
+def outcome(run, summary, lost):
+    """The others finished, and say how many were lost."""
+    code = run.finish()
+    text = run.text()
+    assert code is not None, f"still running after {run.took:.0f} s:\n{text}"
+    assert os.path.exists(summary), f"exit {code}, no summary:\n{text}"
+    with open(summary, encoding="utf-8") as file:
+        told = json.load(file)
+    assert told["lost_workers"] >= lost and told["lost_rounds"] >= 1, f"{told}\n{text}"
+    assert told["test_accuracy"] >= 0.80, told
+    assert text.count("a worker is lost, the job goes on without it") >= lost, text
+    return text
+
+
+def goes_on(victim, name):
+    def case(folder, seconds):
+        run, summary = training_with(folder, seconds, 4)
+        kill(run.ranks()[victim], signal.SIGKILL)
+        assert name in outcome(run, summary, 1), run.text()
+    return case
+
+
+def stopped_worker_is_told(folder, seconds):
+    """Who is stopped past the deadline hears on waking that the job has gone on."""
+    run, summary = training_with(folder, seconds, 3)
+    pid = run.ranks()[4]
+    kill(pid, signal.SIGSTOP)
+    assert run.wait_for("a worker is lost, the job goes on without it", 20), run.text()
+    time.sleep(0.5)
+    kill(pid, signal.SIGCONT)
+    text = outcome(run, summary, 1)
+    assert "has given this worker up" in text, text
+
+
+def random_kills(runs, workers):
+    """All workers but one die, at random times; nobody hangs."""
+    def case(folder, seconds):
+        rolls = random.Random(workers)
+        for number in range(runs):
+            run, summary = training_with(folder, seconds // runs, workers)
+            ranks = run.ranks()
+            victims = rolls.sample(range(2, 2 + workers), workers - 1)
+            for victim in victims:
+                kill(ranks[victim], signal.SIGKILL)
+                time.sleep(rolls.random() * 0.8)
+            try:
+                outcome(run, summary, len(victims))
+            except AssertionError as error:
+                raise AssertionError(f"run {number}, killed {victims}: {error}") from error
+            os.unlink(summary)
     return case
 
 
@@ -218,6 +282,10 @@ CASES = [
     ("worker-0-killed", 60, strike(2, signal.SIGKILL, "worker 0")),
     ("server-killed", 60, strike(1, signal.SIGKILL, "server 1")),
     ("server-0-killed", 60, strike(0, signal.SIGKILL, "server 0")),
+    ("worker-killed-others-go-on", 90, goes_on(3, "worker 1")),
+    ("worker-0-killed-others-go-on", 90, goes_on(2, "worker 0")),
+    ("stopped-worker-is-told", 90, stopped_worker_is_told),
+    ("random-kills-of-workers", 300, random_kills(4, 6)),
     ("worker-stopped", 60, strike(4, signal.SIGSTOP, "worker 2")),
     ("server-stopped", 60, strike(1, signal.SIGSTOP, "server 1")),
     ("worker-with-another-model", 60, other_model),

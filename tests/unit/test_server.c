@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's core: attaching, membership, failures, control messages, hostile peers. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -197,8 +198,49 @@ START_TEST(workers_may_be_done_at_different_steps) {
 }
 END_TEST
 
+/* One of three falls silent: what it delivered counts, the others go on, and when it talks again it is told. */
+START_TEST(a_job_goes_on_without_a_silent_worker) {
+    float params[RIG_ELEMS], replica[RIG_ELEMS], g[3][RIG_ELEMS];
+    ts_frame frame;
+    rig *r = rig_create(3, RIG_DENSE);
+    rig_attach_all(r, params);
+    for (uint32_t w = 0; w < 3; w++) rig_gradient(w, 0, g[w]);
+    rig_push(r, 0, 0, g[0]);
+    rig_push(r, 1, 0, g[1]);
+    rig_send(r, 2, rig_push_frame(r, 2, 0, g[2], 1, true)); /* its first slice alone */
+    for (int half = 0; half < 10; half++) {
+        rig_heartbeat(r, 0);
+        rig_heartbeat(r, 1);
+        rig_run(r, RIG_SECOND / 2);
+    }
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_RUNNING);
+    memcpy(replica, params, sizeof replica);
+    ck_assert_uint_eq(rig_apply(r, 0, replica), 1);
+    for (size_t i = 0; i < RIG_ELEMS; i++) {
+        bool all = i < rig_slice_elems[0];
+        float mean = all ? (g[0][i] + g[1][i] + g[2][i]) * (1.0f / 3.0f) : (g[0][i] + g[1][i]) * 0.5f;
+        ck_assert_msg(fabsf(replica[i] - (params[i] - 0.5f * mean)) <= 1e-6f, "element %zu: %g, not %g", i, (double)replica[i],
+                      (double)(params[i] - 0.5f * mean));
+    }
+    rig_forget(r);
+    rig_push(r, 0, 1, g[0]);
+    rig_push(r, 1, 1, g[1]);
+    rig_push(r, 2, 1, g[2]); /* it wakes up */
+    rig_run(r, 100000);
+    ck_assert_uint_eq(rig_apply(r, 1, replica), 2);
+    ck_assert_uint_eq(rig_got(r, 2, TERSE__HEADER__BODY_ABORT, &frame), 1);
+    ck_assert_int_eq((int)frame.header->abort->status, TERSE_ESTALE);
+    ts_frame_release(&frame);
+    for (uint32_t w = 0; w < 2; w++) rig_done(r, w, 2);
+    for (uint32_t w = 0; w < 2; w++) rig_bye(r, w);
+    rig_run(r, 100000);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FINISHED);
+    rig_destroy(r);
+}
+END_TEST
+
 START_TEST(a_silent_worker_ends_the_job_by_name) {
-    rig *r = rig_create(2, RIG_DENSE);
+    rig *r = rig_create(2, RIG_ENDS RIG_DENSE);
     float params[RIG_ELEMS], g[RIG_ELEMS];
     char waiting[256];
     rig_attach_all(r, params);
@@ -517,6 +559,7 @@ TCase *test_server(void) {
     tcase_add_test(tests, a_server_runs_the_jobs_settings_not_its_own);
     tcase_add_test(tests, other_protocols_are_refused);
     tcase_add_test(tests, workers_may_be_done_at_different_steps);
+    tcase_add_test(tests, a_job_goes_on_without_a_silent_worker);
     tcase_add_test(tests, a_silent_worker_ends_the_job_by_name);
     tcase_add_test(tests, own_absence_is_nobodys_silence);
     tcase_add_test(tests, a_worker_that_never_comes_is_named);

@@ -93,6 +93,7 @@ static replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
         for (uint32_t w = 0; w < spec->network.workers; w++) {
+            if (spec->kill_after[w]) continue;
             same_arrays("replica", seed, w, t, got.replica[w][t], want.replica[w][t]);
             same_arrays("residual", seed, w, t, got.residual[w][t], want.residual[w][t]);
         }
@@ -220,6 +221,33 @@ START_TEST(rounds_without_stragglers_replay_bit_for_bit) {
 }
 END_TEST
 
+/* Some workers die, in any state; the others finish, and every packet that was taken is used once. */
+START_TEST(jobs_go_on_without_workers_that_die) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
+                                        "consistency.mode=bsp"};
+    uint64_t first = 30000000;
+    unsigned count = seed_count(100);
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
+                                   "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 97));
+        spec.overrides = overrides;
+        spec.override_count = seed % 4 == 3 ? 6 : 3;
+        spec.barrier = seed % 2;
+        spec.network.workers = 2 + ts_random_below(&random, 4);
+        uint32_t survivor = ts_random_below(&random, spec.network.workers);
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.steps[w] = 10;
+            if (w != survivor && ts_random_below(&random, 2)) spec.kill_after[w] = 1 + ts_random_below(&random, 9);
+        }
+        spec.limit_us = 600ull * SECOND;
+        cluster_equals_replay(seed, &spec);
+    }
+}
+END_TEST
+
 START_TEST(bsp_replays_bit_for_bit_at_uneven_speeds) {
     uint64_t lead = run_uneven(800000, seed_count(40), "consistency.mode=bsp", UINT64_MAX, NULL, 0);
     ck_assert_uint_eq(lead, 0);
@@ -341,14 +369,14 @@ START_TEST(server_count_does_not_change_a_bit) {
 END_TEST
 
 START_TEST(a_dead_member_is_named_and_everybody_ends_in_time) {
-    const char *overrides[] = {"consistency.deadline_s=5"};
+    const char *overrides[] = {"consistency.deadline_s=5", "consistency.on_worker_loss=end"};
     for (uint32_t victim = 0; victim < 5; victim++) {
         ts_cluster_spec spec = spec_of(5);
         spec.network = (ts_sim_options){.seed = victim, .servers = 2, .workers = 3, .delay_min_us = 100,
                                         .delay_max_us = 5000, .frame_limit_bytes = 1 << 20};
         for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 100000;
         spec.overrides = overrides;
-        spec.override_count = 1;
+        spec.override_count = 2;
         spec.kill_at_us = 2 * SECOND;
         spec.kill_peer = victim;
         spec.limit_us = 60ull * SECOND;
@@ -383,6 +411,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, asp_replays_bit_for_bit);
     tcase_add_test(tests, chosen_tensors_are_pulled_now_and_then);
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
+    tcase_add_test(tests, jobs_go_on_without_workers_that_die);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;

@@ -32,7 +32,7 @@ static terse_status index_slices(ts_client *client) {
 
 /* Residuals and outbox in a file that outlives this process, when the config wants it. */
 static terse_status open_keep(ts_client *client, ts_error *reason) {
-    const char *dir = client->config->error_feedback.keep;
+    const char *dir = client->config->keep;
     bool wanted = client->config->error_feedback.enabled && strcmp(dir, "off") != 0 && strcmp(dir, "auto") != 0;
     ts_keep_options options = {.dir = dir, .worker = client->worker, .contract = client->contract, .config = client->config};
     if (!wanted) return TERSE_OK;

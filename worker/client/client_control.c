@@ -157,6 +157,7 @@ void ts_client_on_stats(ts_client *client, ts_client_server *server, const Terse
     server->stats.steady_in_bytes = stats->steady_bytes_in;
     server->stats.steady_out_bytes = stats->steady_bytes_out;
     server->stats.lost_rounds = stats->lost_rounds;
+    server->stats.lost_workers = stats->lost_workers;
     server->stats.rounds = stats->rounds;
     ts_client_progress(client, server, TS_REQUEST_STATS);
 }
@@ -178,6 +179,7 @@ bool ts_client_stats(ts_client *client, struct terse_stats *stats) {
         sum.steady_push_bytes += server->stats.steady_in_bytes;
         sum.steady_pull_bytes += server->stats.steady_out_bytes;
         sum.lost_rounds += server->stats.lost_rounds;
+        if (server->stats.lost_workers > sum.lost_workers) sum.lost_workers = server->stats.lost_workers;
     }
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) sum.parameters += client->contract->tensors[t].n;
     snprintf(sum.parameters_xxh3, sizeof sum.parameters_xxh3, "%016" PRIx64, parameters_hash(client));

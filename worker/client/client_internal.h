@@ -102,7 +102,7 @@ typedef struct {
     bool proven;            /* it knows the secret, as we do */
     char waiting[160];      /* whom it waits for, by its last heartbeat */
     struct {
-        uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, rounds;
+        uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, lost_workers, rounds;
     } stats;
 } ts_client_server;
 

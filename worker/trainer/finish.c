@@ -81,6 +81,7 @@ static terse_status gather(ts_training *run, exact *parameters, ts_summary *summ
     summary->push_bytes = stats.push_bytes;
     summary->pull_bytes = stats.pull_bytes;
     summary->lost_rounds = stats.lost_rounds;
+    summary->lost_workers = stats.lost_workers;
     memcpy(summary->parameters_xxh3, stats.parameters_xxh3, sizeof summary->parameters_xxh3);
     return TERSE_OK;
 }
@@ -102,11 +103,27 @@ terse_status ts_training_check_files(ts_training *run) {
     return TERSE_OK;
 }
 
+/*
+ * Everybody who is left is done after this: the servers' figures are final. Says whether this worker is the first of them:
+ * worker 0 may have died.
+ */
+static terse_status meet(ts_training *run, bool *first) {
+    double *here = ts_mem_calloc(run->workers, sizeof *here);
+    TS_REQUIRE(here, TERSE_ENOMEM);
+    here[run->worker] = 1;
+    terse_status status = ts_training_check(run, terse_reduce_sum(run->client, here, run->workers));
+    uint32_t w = 0;
+    while (w < run->worker && here[w] == 0) w++;
+    *first = w == run->worker;
+    ts_mem_free(here);
+    return status;
+}
+
 terse_status ts_training_finish(ts_training *run) {
     TS_TRY(ts_training_check(run, terse_done(run->client)));
-    /* Everybody is done after this: the servers' figures are final. */
-    TS_TRY(ts_training_check(run, terse_reduce_sum(run->client, NULL, 0)));
-    if (run->worker != 0) return TERSE_OK;
+    bool first = false;
+    TS_TRY(meet(run, &first));
+    if (!first) return TERSE_OK;
     const ts_train_options *options = run->options;
     exact parameters = {0};
     ts_summary summary;

@@ -55,6 +55,7 @@ terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_er
         {"ratio", known(ratio, ratio >= 0)},
         {"ratio_steady", known(steady, steady >= 0)},
         {"lost_rounds", whole(summary->lost_rounds)},
+        {"lost_workers", whole(summary->lost_workers)},
         {"parameters_xxh3", json_string(summary->parameters_xxh3)},
         {"seed", whole(summary->seed)},
         {"resumed_step", whole(summary->resumed_step)},

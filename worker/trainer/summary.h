@@ -19,7 +19,7 @@ typedef struct {
     double wall_s;
     uint64_t push_bytes, pull_bytes;
     uint64_t steady_steps, steady_bytes; /* after the warm-up, both ways */
-    uint64_t lost_rounds;
+    uint64_t lost_rounds, lost_workers;
     char parameters_xxh3[17];
     uint64_t seed;
 } ts_summary;

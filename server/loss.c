@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/loss.h"
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+#define ASK_AGAIN_US 200000u
+#define TELL_AGAIN_US 200000u
+
+/* Whether somebody is left who goes on, or has finished. */
+static bool others_remain(const ts_job *job, uint32_t worker) {
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (w != worker && job->members.members[w].state != TS_MEMBER_EXPECTED && !job->members.members[w].lost) return true;
+    return false;
+}
+
+/* Whether the policy, and what there is of the job, let it go on without the worker. */
+static bool may_go_on(const ts_job *job, uint32_t worker) {
+    const ts_config *config = job->server->config;
+    if (config->consistency.on_worker_loss != TS_LOSS_GO_ON || job->server->upstream) return false;
+    return ts_job_initialised(job) && job->members.members[worker].state == TS_MEMBER_ATTACHED && others_remain(job, worker);
+}
+
+static void send_lost(ts_job *job, uint32_t peer, const uint32_t *workers, size_t count) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Lost body = TERSE__LOST__INIT;
+    uint32_t *lives = ts_mem_calloc(count, sizeof *lives);
+    if (!lives) return; /* asked for again */
+    for (size_t i = 0; i < count; i++) lives[i] = job->members.members[workers[i]].incarnation;
+    header.job = job->id;
+    header.body_case = TERSE__HEADER__BODY_LOST;
+    header.lost = &body;
+    body.n_workers = body.n_incarnations = count;
+    body.workers = (uint32_t *)(uintptr_t)workers; /* packing only reads */
+    body.incarnations = lives;
+    ts_link_control(job->server, peer, &header);
+    ts_mem_free(lives);
+}
+
+/* Server 0 says to one server, or to all, whom the job has given up. */
+static void send_all(ts_job *job, uint32_t peer) {
+    uint32_t *list = ts_mem_calloc(job->members.count, sizeof *list);
+    size_t count = 0;
+    if (!list) return;
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (job->members.members[w].lost) list[count++] = w;
+    const ts_transport *transport = job->server->transport;
+    for (uint32_t p = 0; p < transport->peer_count && count > 0; p++) {
+        bool meant = peer == UINT32_MAX ? p != transport->self && transport->peers[p].role == TS_ROLE_SERVER : p == peer;
+        if (meant) send_lost(job, p, list, count);
+    }
+    ts_mem_free(list);
+}
+
+/* What was here of its last step, and what its loss leaves out. */
+static void give_up(ts_job *job, uint32_t worker, const char *why) {
+    uint32_t used = 0, missing = 0;
+    for (uint32_t s = 0; s < job->store.count; s++) {
+        const ts_slice_state *slice = &job->store.slices[s];
+        used += slice->slots[worker].frame != NULL;
+        missing += job->consistency->misses(&job->members, slice, worker);
+    }
+    if (job->server->index == 0 && missing > 0) job->members.lost_rounds++;
+    ts_membership_lose(&job->members, worker);
+    ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
+           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u", ts_job_worker_name(job, worker),
+           why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone);
+    if (ts_job_initialised(job)) ts_job_membership_changed(job);
+    else if (worker == 0) ts_job_fail(job, TERSE_ETIMEDOUT, "%s was lost before it had set the parameters", ts_job_worker_name(job, worker));
+}
+
+bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
+    ts_member *member = &job->members.members[worker];
+    uint64_t now_us = ts_server_now(job->server);
+    if (!may_go_on(job, worker)) return false;
+    if (job->server->index == 0) {
+        give_up(job, worker, why);
+        send_all(job, UINT32_MAX);
+        return true;
+    }
+    if (member->lost_asked_us > 0 && now_us - member->lost_asked_us < ASK_AGAIN_US) return true;
+    member->lost_asked_us = now_us;
+    send_lost(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &worker, 1);
+    return true;
+}
+
+terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) {
+    TS_REQUIRE(message->n_workers == message->n_incarnations, TERSE_ECORRUPT);
+    bool leads = job->server->index == 0;
+    const char *from = ts_server_peer_name(job->server, peer);
+    TS_REQUIRE(leads || job->server->transport->peers[peer].index == 0, TERSE_EPEER);
+    for (size_t i = 0; i < message->n_workers; i++)
+        TS_REQUIRE(message->workers[i] < job->members.count, TERSE_ECORRUPT);
+    for (size_t i = 0; i < message->n_workers; i++) {
+        uint32_t worker = message->workers[i];
+        const ts_member *member = &job->members.members[worker];
+        char why[160];
+        if (member->incarnation != message->incarnations[i] || member->state != TS_MEMBER_ATTACHED) continue;
+        snprintf(why, sizeof why, leads ? "%s hears nothing of it" : "%s has given it up", from);
+        if (!leads) give_up(job, worker, why);
+        else if (!member->done && !ts_loss_note(job, worker, why))
+            ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent: %s", ts_job_worker_name(job, worker), why);
+        if (job->state != TS_JOB_RUNNING) return TERSE_OK;
+    }
+    if (leads) send_all(job, peer);
+    return TERSE_OK;
+}
+
+void ts_loss_tell(struct ts_job *job, uint32_t worker) {
+    uint32_t peer = ts_job_peer(job, worker);
+    if (ts_server_now(job->server) - job->server->links[peer].last_abort_us < TELL_AGAIN_US) return;
+    ts_link_abort(job->server, peer, job->id, TERSE_ESTALE, "nothing was heard of this worker for consistency.deadline_s, and the "
+                  "job has gone on without it");
+}
