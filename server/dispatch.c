@@ -5,7 +5,7 @@
 #include "server/admission.h"
 #include "server/challenge.h"
 #include "server/job.h"
-#include "server/loss.h"
+#include "server/worker_loss.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/session.h"

@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 #include "server/admission.h"
 #include "server/flow.h"
-#include "server/loss.h"
+#include "server/worker_loss.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/stats.h"

@@ -122,7 +122,7 @@ def killed_while_joining(count, mpirun=()):
 
 def one_worker_killed(folder, seconds):
     """A worker dies: its job ends with a sentence that names it, the servers stay."""
-    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+    with Daemon(folder, MLP, overrides=SERVER + ["consistency.on_worker_loss=end"]) as daemon:
         run = daemon.job(seconds, overrides=LONG)
         assert run.wait_for("step ", 40), run.text()
         pid = run.ranks()[1]

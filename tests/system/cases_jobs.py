@@ -56,7 +56,8 @@ def two_jobs_equal_themselves_alone(folder, seconds):
 
 def a_killed_worker_ends_its_job_alone(folder, seconds):
     one, two = os.path.join(folder, "one.json"), os.path.join(folder, "two.json")
-    run = Run(servers(folder, 2) + workers(2, SOFTMAX, "one", 500, one) + workers(2, MLP, "two", 100000, two), seconds)
+    run = Run(servers(folder, 2, ["consistency.on_worker_loss=end"]) + workers(2, SOFTMAX, "one", 500, one) +
+              workers(2, MLP, "two", 100000, two), seconds)
     assert run.wait_for('msg="training starts" job=two', 30), run.text()
     time.sleep(0.5)
     began = time.monotonic()

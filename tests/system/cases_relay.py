@@ -80,7 +80,7 @@ def nobody_above(folder, seconds):
 def killed(victim, *names):
     """A dead relay, worker or server above ends both levels in time; who it was is said."""
     def case(folder, seconds):
-        deadline = ["--set", f"consistency.deadline_s={DEADLINE}"]
+        deadline = ["--set", f"consistency.deadline_s={DEADLINE}", "--set", "consistency.on_worker_loss=end"]
         with tempfile.TemporaryDirectory() as place:
             world = os.path.join(place, "world.yaml")  # the relays' side of the link has its deadline from the file
             with open(WORLD) as source, open(world, "w") as file:

@@ -111,6 +111,9 @@ START_TEST(a_job_that_dies_disturbs_no_other) {
         ts_random random = ts_random_start(ts_random_key(seed, 2, 0, 0, 99));
         ts_cluster_spec spec = spec_of(seed, JOBS);
         ts_cluster_result result;
+        static const char *const ends[] = {"consistency.on_worker_loss=end"};
+        spec.overrides = ends;
+        spec.override_count = 1;
         spec.kill_peer = spec.network.servers + 2 + ts_random_below(&random, 3); /* of the second job */
         spec.kill_at_us = 1 + ts_random_below(&random, 300000);
         spec.steps[2] = spec.steps[3] = spec.steps[4] = 100000; /* it would run for ever */

@@ -326,7 +326,7 @@ START_TEST(lossy_pulls_reach_the_workers) {
 END_TEST
 
 START_TEST(a_cut_above_ends_all_and_says_whom_it_waited_for) {
-    scenario plan = {.above = {"push.default=dense", "consistency.deadline_s=5"}, .below = {"push.default=dense"}, .seed = 3,
+    scenario plan = {.above = {"push.default=dense", "consistency.deadline_s=5", "consistency.on_worker_loss=end"}, .below = {"push.default=dense"}, .seed = 3,
                      .steps = 100000, .servers = 1, .cut_us = 1000000};
     tower *t = build(&plan);
     ck_assert(run(t));

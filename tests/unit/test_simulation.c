@@ -91,7 +91,8 @@ static replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
     ck_assert_ok(ts_replay_run(spec, &got, &want, complaint, sizeof complaint));
     ck_assert_msg(!complaint[0], "seed %llu: %s", (unsigned long long)seed, complaint);
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-        same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
+        bool nobody = got.xxh3[0] == '\0' && spec->kill_after[0]; /* who would have fetched them died when all had left */
+        if (!nobody) same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
         for (uint32_t w = 0; w < spec->network.workers; w++) {
             if (spec->kill_after[w]) continue;
             same_arrays("replica", seed, w, t, got.replica[w][t], want.replica[w][t]);

@@ -5,8 +5,8 @@
  * job has given up. What such a worker has delivered is used, since it may have been acknowledged; nothing more of it is
  * taken, and when it talks again it is told so.
  */
-#ifndef TS_SERVER_LOSS_H
-#define TS_SERVER_LOSS_H
+#ifndef TS_SERVER_WORKER_LOSS_H
+#define TS_SERVER_WORKER_LOSS_H
 
 #include "common/wire/frame.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/loss.h"
+#include "server/worker_loss.h"
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
