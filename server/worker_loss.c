@@ -86,6 +86,14 @@ bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
     return true;
 }
 
+/* The job has to end for the want of a worker that another server misses. */
+static void fail_for(ts_job *job, uint32_t worker, const char *why) {
+    const char *name = ts_job_worker_name(job, worker);
+    if (job->server->links[ts_job_peer(job, worker)].lost_us > 0)
+        ts_job_fail(job, TERSE_EPEER, "%s has ended without a goodbye: its process is gone", name);
+    else ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent: %s", name, why);
+}
+
 terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) {
     TS_REQUIRE(message->n_workers == message->n_incarnations, TERSE_ECORRUPT);
     bool leads = job->server->index == 0;
@@ -100,8 +108,7 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
         if (member->incarnation != message->incarnations[i] || member->state != TS_MEMBER_ATTACHED) continue;
         snprintf(why, sizeof why, leads ? "%s hears nothing of it" : "%s has given it up", from);
         if (!leads) give_up(job, worker, why);
-        else if (!member->done && !ts_loss_note(job, worker, why))
-            ts_job_fail(job, TERSE_ETIMEDOUT, "%s has been silent: %s", ts_job_worker_name(job, worker), why);
+        else if (!member->done && !ts_loss_note(job, worker, why)) fail_for(job, worker, why);
         if (job->state != TS_JOB_RUNNING) return TERSE_OK;
     }
     if (leads) send_all(job, peer);
