@@ -8,9 +8,18 @@
 #include "server/checkpoint.h"
 #include "server/job.h"
 
-enum { PARAMS, REFERENCE, OPTIMIZER, ESTIMATE = OPTIMIZER + TS_OPTIMIZER_STATES, PULL, STEPS, VERSION, RECEIVED };
+enum { PARAMS, REFERENCE, OPTIMIZER, ESTIMATE = OPTIMIZER + TS_OPTIMIZER_STATES, PULL, STEPS, VERSION, CLOCK, CLOCK_PART, RECEIVED };
 
 unsigned ts_slice_arrays(uint32_t workers) { return RECEIVED + 2 * workers; }
+
+/* What a slice without rounds counts; in rounds all but its step follows from the checkpoint's. */
+static void count_of(ts_slice_state *slice, unsigned number, ts_slice_array *out) {
+    static const char *const names[] = {"steps", "version", "clock", "clock.part"};
+    uint64_t *const counts[] = {&slice->steps, &slice->version, &slice->clock, &slice->clock_part};
+    if (slice->alone) out->count = counts[number - STEPS];
+    out->is_mark = true;
+    snprintf(out->what, sizeof out->what, "%s", names[number - STEPS]);
+}
 
 bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number, ts_slice_array *out) {
     *out = (ts_slice_array){.n = slice->n};
@@ -28,10 +37,8 @@ bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number,
     } else if (number == PULL) {
         out->values = slice->encoder ? ts_encoder_memory(slice->encoder, &out->n) : NULL;
         snprintf(out->what, sizeof out->what, "pull");
-    } else if (number == STEPS || number == VERSION) { /* in rounds both are the checkpoint's step */
-        if (slice->alone) out->count = number == STEPS ? &slice->steps : &slice->version;
-        out->is_mark = true;
-        snprintf(out->what, sizeof out->what, number == STEPS ? "steps" : "version");
+    } else if (number < RECEIVED) {
+        count_of(slice, number, out);
     } else if (slice->push_states && number < ts_slice_arrays(workers)) {
         uint32_t worker = (number - RECEIVED) / 2;
         out->is_mark = (number - RECEIVED) % 2;

@@ -99,8 +99,8 @@ static void plan(ts_job *job) {
         if (c->lead.stop) stop(job, "the training is at its end");
         return;
     }
-    /* A worker that has left has taken its residual along. */
-    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || job->members.gone > 0) return;
+    /* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
+    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || job->members.gone > job->members.lost) return;
     uint64_t serial = c->lead.next_serial++;
     c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
     c->lead.answers[0] |= TS_ANSWER_PLANNED;

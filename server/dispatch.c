@@ -61,6 +61,7 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
 /* A frame for a job that has ended: whoever still talks may have missed why. */
 static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
     ts_server *server = job->server;
+    if (frame->header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer);
     if (job->state != TS_JOB_FAILED || job->closed || frame->header->body_case == TERSE__HEADER__BODY_BYE ||
         frame->header->body_case == TERSE__HEADER__BODY_ABORT)
         return;

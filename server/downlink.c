@@ -49,8 +49,8 @@ static double ratio(const ts_round_item *item, const ts_round_entry *entry) {
     const ts_pipeline *pipeline = slice->pull.pipeline;
     if (!item->alone) return ts_config_warmup_ratio(item->config, pipeline, item->version);
     if (!pipeline->select || !pipeline->select->takes_ratio) return 0;
-    double warm = ts_config_warmup_ratio(item->config, pipeline, (slice->steps + entry->applied) / item->workers);
-    return (warm > 0 ? warm : pipeline->select_args.value[0]) / item->workers;
+    double warm = ts_config_warmup_ratio(item->config, pipeline, slice->clock);
+    return (warm > 0 ? warm : pipeline->select_args.value[0]) / item->weight;
 }
 
 static terse_status encode(ts_round_item *item, const ts_round_entry *entry, float *residual, size_t *len) {

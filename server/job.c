@@ -173,10 +173,10 @@ const char *ts_job_worker_name(const ts_job *job, uint32_t worker) {
 }
 
 static void note_training(ts_job *job) {
-    if (job->training || job->members.attached < job->members.count || !ts_job_initialised(job)) return;
+    if (job->training || !ts_membership_complete(&job->members) || !ts_job_initialised(job)) return;
     job->training = true;
     ts_log(TS_LOG_INFO, "job", "training starts", "job=%s workers=%u tensors=%u slices_here=%u parameters_here=%zu",
-           job->name, job->members.count, job->contract->tensor_count, job->store.count, job->store.elems);
+           job->name, job->members.count - job->members.lost, job->contract->tensor_count, job->store.count, job->store.elems);
     ts_checkpoint_advance(job);
 }
 

@@ -49,6 +49,16 @@ void ts_membership_lose(ts_membership *membership, uint32_t worker) {
     membership->lost++;
 }
 
+bool ts_membership_complete(const ts_membership *membership) {
+    for (uint32_t w = 0; w < membership->count; w++)
+        if (membership->members[w].state == TS_MEMBER_EXPECTED) return false;
+    return true;
+}
+
+uint32_t ts_membership_weight(const ts_membership *membership) {
+    return membership->count > membership->lost ? membership->count - membership->lost : 1;
+}
+
 bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step) {
     const ts_member *member = &membership->members[worker];
     return !member->done || step < member->done_steps;

@@ -58,6 +58,12 @@ void ts_membership_gone(ts_membership *membership, uint32_t worker);
 /* GONE because the job goes on without it. */
 void ts_membership_lose(ts_membership *membership, uint32_t worker);
 
+/* Whether nobody is expected any more. */
+bool ts_membership_complete(const ts_membership *membership);
+
+/* How many workers the weight of one is for: all but those that were given up. At least 1. */
+uint32_t ts_membership_weight(const ts_membership *membership);
+
 /* Whether the worker still owes a push for this step. */
 bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step);
 

@@ -350,7 +350,7 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     item->job_id = job->id;
     item->version = first->version;
     item->replaces = replaces && !item->alone;
-    item->workers = job->members.count;
+    item->weight = ts_membership_weight(&job->members);
     item->lr = ts_config_lr(job->config, first->version, job->contract->total_steps);
     item->status = TERSE_OK;
     item->finished = false;

@@ -41,7 +41,7 @@ typedef struct ts_round_item {
     const ts_optimizer *optimizer;
     uint32_t job_id;
     bool alone;            /* each contribution is an optimizer step; slices may be at different versions */
-    uint32_t workers;      /* of the job */
+    uint32_t weight;       /* SSP, ASP: how many packets make a round's worth */
     uint64_t version;      /* being left by all; the first's when alone */
     bool replaces;         /* the frame carries parameters, not differences */
     double lr;

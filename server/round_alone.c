@@ -8,6 +8,8 @@
  *
  * A version of the slice is made when somebody pulls and something has changed. Its packet takes a round's share of the
  * selector's ratio, 1 / workers, since a round's worth of pulls makes as many.
+ *
+ * Workers that were given up do not count, from the next work on.
  */
 #include "server/downlink.h"
 #include "server/job.h"
@@ -22,15 +24,19 @@ static terse_status apply(ts_round_item *item, ts_round_entry *entry, uint32_t a
     terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + at, 1, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
-    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->workers);
+    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
-    double lr = ts_config_lr(item->config, step / item->workers, item->contract->total_steps);
-    if (item->config->aggregation.mode != TS_AGGREGATE_SUM) lr /= item->workers;
+    double lr = ts_config_lr(item->config, slice->clock, item->contract->total_steps);
+    if (item->config->aggregation.mode != TS_AGGREGATE_SUM) lr /= item->weight;
     status = ts_round_optimize(item, slice, step, lr, &outcome, NULL);
     ts_sum_clear(&item->sum, slice->n);
-    if (status == TERSE_OK) entry->applied++;
-    else item->status = status; /* the parameters have moved: not to be tried again */
-    return status;
+    if (status != TERSE_OK) {
+        item->status = status; /* the parameters have moved: not to be tried again */
+        return status;
+    }
+    entry->applied++;
+    ts_store_tick(slice, item->weight);
+    return TERSE_OK;
 }
 
 terse_status ts_round_alone(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
@@ -51,7 +57,7 @@ void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_rou
     bool replaces = slice->kind == TS_DOWNLINK_REPLACE;
     for (uint32_t c = entry->first; c < entry->first + entry->applied; c++) {
         ts_round_used(job, slice, item, c);
-        ts_round_receipt(job, slice, TS_RECEIPT_STEP, 0, slice->steps);
+        ts_round_receipt(job, slice, TS_RECEIPT_STEP, item->weight, slice->steps);
         slice->steps++;
         slice->changed = true;
     }
@@ -68,5 +74,5 @@ void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_rou
     } else {
         return;
     }
-    ts_round_receipt(job, slice, TS_RECEIPT_VERSION, 0, 0);
+    ts_round_receipt(job, slice, TS_RECEIPT_VERSION, item->weight, 0);
 }

@@ -29,7 +29,7 @@ typedef enum {
 typedef struct {
     ts_receipt_kind kind;
     uint32_t slice; /* of the job */
-    uint32_t worker;
+    uint32_t worker; /* of USED and RETURNED; of the others, in SSP and ASP: how many packets make a round's worth */
     uint64_t step;
     uint64_t version;
 } ts_receipt;

@@ -71,6 +71,8 @@ typedef struct {
     uint64_t version;
     uint64_t steps;         /* optimizer steps so far; in BSP the version */
     bool changed;           /* parameters have moved since the last version (SSP, ASP) */
+    uint64_t clock;         /* SSP, ASP: how many steps of a round's worth were taken, for the schedule, */
+    uint64_t clock_part;    /* and how many packets of the next */
     float *params;          /* [own] n */
     float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
     float *state[TS_OPTIMIZER_STATES];
@@ -115,6 +117,13 @@ bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);
 
 /* The arrays of a slice were filled in from a checkpoint at this version. */
 void ts_store_loaded(ts_store *store, uint32_t local, uint64_t version);
+
+/* SSP, ASP: one more packet is in the parameters, of which `weight` make a round's worth. */
+static inline void ts_store_tick(ts_slice_state *slice, uint32_t weight) {
+    if (++slice->clock_part < weight) return;
+    slice->clock++;
+    slice->clock_part = 0;
+}
 
 /* Takes a packet into a worker's empty slot, with a reference of its own on the frame. */
 void ts_store_hold(ts_slice_state *slice, uint32_t worker, ts_buffer *frame, const uint8_t *packet, size_t len,

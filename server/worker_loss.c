@@ -16,11 +16,17 @@ static bool others_remain(const ts_job *job, uint32_t worker) {
     return false;
 }
 
+/* Who came with a wrong secret, or another version, is no worker that was lost. */
+static bool was_turned_away(const ts_job *job, uint32_t worker) {
+    const ts_link *link = &job->server->links[ts_job_peer(job, worker)];
+    return job->members.members[worker].state == TS_MEMBER_EXPECTED && (link->other_version || link->denied);
+}
+
 /* Whether the policy, and what there is of the job, let it go on without the worker. */
 static bool may_go_on(const ts_job *job, uint32_t worker) {
-    const ts_config *config = job->server->config;
-    if (config->consistency.on_worker_loss != TS_LOSS_GO_ON || job->server->upstream) return false;
-    return ts_job_initialised(job) && job->members.members[worker].state == TS_MEMBER_ATTACHED && others_remain(job, worker);
+    const ts_member *member = &job->members.members[worker];
+    if (job->server->config->consistency.on_worker_loss != TS_LOSS_GO_ON || !ts_job_initialised(job)) return false;
+    return member->state != TS_MEMBER_GONE && !was_turned_away(job, worker) && others_remain(job, worker);
 }
 
 static void send_lost(ts_job *job, uint32_t peer, const uint32_t *workers, size_t count) {
@@ -82,7 +88,12 @@ bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
     }
     if (member->lost_asked_us > 0 && now_us - member->lost_asked_us < ASK_AGAIN_US) return true;
     member->lost_asked_us = now_us;
-    send_lost(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &worker, 1);
+    uint32_t lead = ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0);
+    if (now_us - job->server->links[lead].last_heard_us > ts_server_deadline_us(job->server)) {
+        give_up(job, worker, why); /* it has ended the job, and left */
+        return true;
+    }
+    send_lost(job, lead, &worker, 1);
     return true;
 }
 
@@ -105,7 +116,7 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
         uint32_t worker = message->workers[i];
         const ts_member *member = &job->members.members[worker];
         char why[160];
-        if (member->incarnation != message->incarnations[i] || member->state != TS_MEMBER_ATTACHED) continue;
+        if (member->incarnation > message->incarnations[i] || member->state == TS_MEMBER_GONE) continue;
         snprintf(why, sizeof why, leads ? "%s hears nothing of it" : "%s has given it up", from);
         if (!leads) give_up(job, worker, why);
         else if (!member->done && !ts_loss_note(job, worker, why)) fail_for(job, worker, why);
@@ -113,6 +124,10 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
     }
     if (leads) send_all(job, peer);
     return TERSE_OK;
+}
+
+void ts_loss_late(struct ts_job *job, uint32_t peer) {
+    if (job->server->index == 0) send_all(job, peer);
 }
 
 void ts_loss_tell(struct ts_job *job, uint32_t worker) {

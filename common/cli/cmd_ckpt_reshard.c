@@ -148,7 +148,7 @@ static void rescale_clock(const reshard *r, const ts_safetensors_entry *entry, v
     size_t len, begin, end;
     uint64_t count;
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
-    if (strcmp(what, "steps") != 0 && strcmp(what, "version") != 0) return;
+    if (strcmp(what, "steps") != 0 && strcmp(what, "version") != 0 && strcmp(what, "clock.part") != 0) return;
     memcpy(&count, bytes, sizeof count);
     uint64_t rounds = count / r->source.manifest.workers, rest = count % r->source.manifest.workers;
     count = rounds * r->made.workers + rest * r->made.workers / r->source.manifest.workers;

@@ -117,10 +117,12 @@ const ts_config_key ts_config_keys[] = {
      .doc = "Bound of `ssp`: how many steps a worker may be ahead of the slowest; 0 is lockstep."},
     {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
      .high_real = 1e6, .unit = "seconds",
-     .doc = "Whoever is silent for so long is taken for dead, and the job ends with a message that names it."},
+     .doc = "Whoever is silent for so long is taken for dead: a worker is given up (`consistency.on_worker_loss`), for a server the job "
+            "ends with a message that names it."},
     {"consistency.on_worker_loss", TS_KEY_ENUM, AT(consistency.on_worker_loss), "go_on", NAMES(loss_names),
      .doc = "A worker of which nothing is heard for `consistency.deadline_s`, or whose process has ended: `go_on` without it, "
-            "as long as there are others; averages are then over those who are left. `end`: the job ends and says who. The servers' config counts."},
+            "as long as there are others; averages are then over those who are left. `end`: the job ends and says who, as "
+            "it does in any case before the parameters have their first values. The servers' config counts."},
     {"consistency.stragglers", TS_KEY_ENUM, AT(consistency.stragglers), "wait", NAMES(straggler_names),
      .doc = "Slow workers in `bsp`. `wait`: a round waits for all. `proceed`: it closes with at least "
             "`consistency.quorum` workers once `consistency.straggler_s` have passed since the first had pushed. "

@@ -218,9 +218,10 @@ static void kill_due(cluster *c) {
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         worker *me = &c->workers[w];
         uint32_t peer = c->spec->network.servers + w;
-        if (!c->spec->kill_after[w] || c->dead[peer] || me->pushed < c->spec->kill_after[w] || me->phase == GONE) continue;
+        if (!ts_cluster_dies(c->spec, w) || c->dead[peer] || me->phase == GONE) continue;
+        if (now < c->spec->kill_us[w] || me->pushed < c->spec->kill_after[w]) continue;
         ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 600));
-        if (!me->dies_us) me->dies_us = now + ts_random_below(&random, 400000);
+        if (!me->dies_us) me->dies_us = now + (c->spec->kill_us[w] ? 0 : ts_random_below(&random, 400000));
         if (now < me->dies_us) continue;
         c->dead[peer] = true;
         ts_sim_kill(c->network, peer);

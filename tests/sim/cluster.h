@@ -36,6 +36,7 @@ typedef struct {
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
     uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
+    uint64_t kill_us[TS_CLUSTER_WORKERS];    /* or at that time, whatever it is doing; 0: never */
     uint64_t pull_every;                /* tensors 0 and 2 are pulled in every so many steps only; 0 or 1: all */
     bool barrier;                       /* all meet in a sum before they say done */
     bool records;                       /* keep the events */
@@ -49,6 +50,9 @@ typedef struct {
     unsigned pool_threads;            /* of each server, in fake time; 0: work takes none */
     uint64_t work_ns_a_byte;
 } ts_cluster_spec;
+
+/* Whether the worker is to die. */
+static inline bool ts_cluster_dies(const ts_cluster_spec *spec, uint32_t w) { return spec->kill_after[w] || spec->kill_us[w]; }
 
 /* What happened, in the order in which it did. */
 typedef struct {

@@ -32,6 +32,8 @@ typedef struct {
     kept_version *versions[ORACLE_SLICES];
     size_t version_count[ORACLE_SLICES], version_room[ORACLE_SLICES];
     uint64_t steps[ORACLE_SLICES];
+    uint64_t clock[ORACLE_SLICES]; /* without rounds: rounds' worth of steps, */
+    uint32_t clock_part[ORACLE_SLICES]; /* and packets of the next */
     uint32_t used[ORACLE_SLICES]; /* since the slice's last step */
     uint64_t cut;                 /* the step of the checkpoint at which another run goes on; 0 for none */
     bool is_cut[ORACLE_SLICES];   /* the slice is in it */
@@ -147,31 +149,36 @@ static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr,
     memset(sum, 0, slice->n * sizeof *sum);
 }
 
-static void on_step(replay *r, uint32_t s) {
+static void on_step(replay *r, const ts_receipt *receipt) {
+    uint32_t s = receipt->slice, weight = receipt->worker;
     const ts_slice *slice = &r->o->contract->slices[s];
     uint32_t workers = r->o->spec->network.workers;
     uint64_t step = r->steps[s];
     bool deaths = false;
-    for (uint32_t w = 0; w < workers; w++) deaths = deaths || r->o->spec->kill_after[w];
+    for (uint32_t w = 0; w < workers; w++) deaths = deaths || ts_cluster_dies(r->o->spec, w);
     if (r->used[s] == 0 && deaths && !alone(r)) { /* all of a decided round died before they had delivered it there */
         r->steps[s]++;
         return;
     }
     if (r->used[s] == 0 || (alone(r) && r->used[s] != 1)) complain(r, "slice %u: a step on %u packets", s, r->used[s]);
-    if (alone(r)) optimize(r->o, slice, step, ts_config_lr(r->o->config, step / workers, 0) / workers, 1.0f);
-    else optimize(r->o, slice, step, ts_config_lr(r->o->config, step, 0), 1.0f / (float)r->used[s]);
+    if (alone(r) && (weight > workers || weight == 0 || (!deaths && weight != workers)))
+        complain(r, "slice %u: a step for %u workers of %u", s, weight, workers);
+    if (alone(r) && weight > 0) {
+        optimize(r->o, slice, step, ts_config_lr(r->o->config, r->clock[s], 0) / weight, 1.0f);
+        if (++r->clock_part[s] >= weight) r->clock[s]++, r->clock_part[s] = 0;
+    } else optimize(r->o, slice, step, ts_config_lr(r->o->config, step, 0), 1.0f / (float)r->used[s]);
     r->steps[s]++;
     r->used[s] = 0;
 }
 
 static terse_status on_version(replay *r, const ts_receipt *receipt) {
-    uint32_t s = receipt->slice, workers = r->o->spec->network.workers;
+    uint32_t s = receipt->slice;
     ts_codec_spec spec = ts_contract_pull_spec(r->o->contract, s);
     const ts_pipeline *pipeline = spec.pipeline;
     uint64_t left = receipt->version - 1;
-    double ratio = ts_config_warmup_ratio(r->o->config, pipeline, alone(r) ? r->steps[s] / workers : left);
+    double ratio = ts_config_warmup_ratio(r->o->config, pipeline, alone(r) ? r->clock[s] : left);
     if (alone(r) && pipeline->select && pipeline->select->takes_ratio)
-        ratio = (ratio > 0 ? ratio : pipeline->select_args.value[0]) / workers;
+        ratio = (ratio > 0 ? ratio : pipeline->select_args.value[0]) / receipt->worker;
     TS_TRY(ts_oracle_version(r->o, s, left, ratio));
     return keep_version(r, s, receipt->version);
 }
@@ -212,7 +219,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     switch (event->receipt.kind) {
     case TS_RECEIPT_USED: return on_used(r, &event->receipt);
     case TS_RECEIPT_RETURNED: on_returned(r, &event->receipt); return TERSE_OK;
-    case TS_RECEIPT_STEP: on_step(r, event->receipt.slice); return TERSE_OK;
+    case TS_RECEIPT_STEP: on_step(r, &event->receipt); return TERSE_OK;
     case TS_RECEIPT_CUT: return TERSE_OK; /* of a checkpoint that nobody went on from */
     default: return on_version(r, &event->receipt);
     }
@@ -221,7 +228,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
 static void look_for_lost_packets(replay *r) {
     for (uint32_t w = 0; w < r->o->spec->network.workers; w++)
         for (uint32_t s = 0; s < r->o->contract->slice_count; s++)
-            if (r->sent[w][s].open && !r->o->spec->kill_after[w]) /* what a dead worker's network lost is lost */
+            if (r->sent[w][s].open && !ts_cluster_dies(r->o->spec, w)) /* what a dead worker's network lost is lost */
                 complain(r, "step %llu of worker %u at slice %u was never used", (unsigned long long)r->sent[w][s].step, w, s);
 }
 

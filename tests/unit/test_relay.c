@@ -338,13 +338,30 @@ START_TEST(a_cut_above_ends_all_and_says_whom_it_waited_for) {
 END_TEST
 
 START_TEST(a_death_below_is_told_above) {
-    scenario plan = {.above = {"push.default=dense"}, .below = {"push.default=dense", "consistency.deadline_s=5"}, .seed = 4,
-                     .steps = 100000, .servers = 1, .kill_us = 1000000};
+    scenario plan = {.above = {"push.default=dense"},
+                     .below = {"push.default=dense", "consistency.deadline_s=5", "consistency.on_worker_loss=end"},
+                     .seed = 4, .steps = 100000, .servers = 1, .kill_us = 1000000};
     tower *t = build(&plan);
     ck_assert(run(t));
     ck_assert_msg(strstr(t->message, "worker 1") != NULL, "%s", t->message);
     ck_assert_int_eq(ts_server_get_state(t->servers[0]), TS_SERVER_FAILED);
     ck_assert_int_eq(ts_server_get_state(t->racks[1].server), TS_SERVER_FAILED);
+    destroy(t);
+}
+END_TEST
+
+/* Its mean is then over those who are left, and the servers above do not notice. */
+START_TEST(a_rack_goes_on_without_a_worker) {
+    scenario plan = {.above = {"push.default=dense"}, .below = {"push.default=dense", "consistency.deadline_s=5"}, .seed = 5,
+                     .steps = 600, .servers = 2, .kill_us = 1000000};
+    tower *t = build(&plan);
+    ck_assert(run(t));
+    ck_assert_msg(!t->message[0], "%s", t->message);
+    for (uint32_t r = 0; r < RACKS; r++) {
+        ck_assert_int_eq(ts_server_get_state(t->racks[r].server), TS_SERVER_FINISHED);
+        ck_assert_uint_eq(t->racks[r].workers[0].step, plan.steps);
+    }
+    for (uint32_t s = 0; s < plan.servers; s++) ck_assert_int_ne(ts_server_get_state(t->servers[s]), TS_SERVER_FAILED);
     destroy(t);
 }
 END_TEST
@@ -382,6 +399,7 @@ TCase *test_relay(void) {
     tcase_add_test(tests, lossy_pulls_reach_the_workers);
     tcase_add_test(tests, a_cut_above_ends_all_and_says_whom_it_waited_for);
     tcase_add_test(tests, a_death_below_is_told_above);
+    tcase_add_test(tests, a_rack_goes_on_without_a_worker);
     tcase_add_test(tests, what_a_relay_cannot_do_is_refused);
     return tests;
 }

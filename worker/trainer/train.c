@@ -101,7 +101,7 @@ static terse_status report(ts_training *run, double loss_sum, uint64_t loss_step
     if (run->model->evaluate && run->step < run->total_steps)
         run->model->evaluate(run->instance, run->params, run->worker, run->workers, &sums[2], &sums[3]);
     TS_TRY(ts_training_check(run, terse_reduce_sum(run->client, sums, 4)));
-    run->train_loss = sums[0] / sums[1];
+    if (sums[1] > 0) run->train_loss = sums[0] / sums[1];
     if (run->worker == 0)
         ts_progress_epoch(progress, run->train_loss, sums[2] > 0 ? sums[3] / sums[2] : -1, own_bytes(run),
                           ts_training_now_us());
