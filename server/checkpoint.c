@@ -16,11 +16,11 @@
 
 #define REPORT_US 1000000u /* between two reports of the same part to server 0 */
 
-/* DIR, or DIR/JOB where jobs have names of their own. */
+/* DIR, or DIR/JOB where there may be others or the job has a name: the same command finds it again. */
 static terse_status folder_of(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     const ts_transport_job *of = &job->server->transport->jobs[job->id];
-    bool named = job->server->transport->job_count > 1 || job->id > 0;
+    bool named = job->server->stays || job->server->transport->job_count > 1 || job->id > 0 || strcmp(of->name, "default") != 0;
     bool plain = !strchr(of->name, '/') && strcmp(of->name, "..") != 0 && strcmp(of->name, ".") != 0;
     TS_REQUIRE(!named || plain, TERSE_EINVAL);
     snprintf(c->job_folder, sizeof c->job_folder, "%s", named ? of->name : "");
@@ -30,6 +30,13 @@ static terse_status folder_of(ts_job *job) {
 /* The job's folder, lock and past. */
 static terse_status open_folder(ts_job *job, ts_error *error) {
     ts_checkpoint *c = &job->checkpoint;
+    if (job->server->transport->jobs[job->id].numbered) { /* a number is no name to find it by again */
+        ts_log(TS_LOG_WARN, "checkpoint", "no checkpoints of this job: job.name is not set, or is that of another job here",
+               "job=%s", job->name);
+        c->on = false;
+        ts_session_decided(job);
+        return TERSE_OK;
+    }
     TS_TRY(folder_of(job));
     TS_TRY(ts_ckpt_probe_folder(c->dir, error));
     TS_TRY(ts_ckpt_make_id(c->epoch));
@@ -236,6 +243,7 @@ void ts_checkpoint_advance(struct ts_job *job) {
                         error.text[0] ? error.text : terse_strerror(status));
             return;
         }
+        if (!c->on) return;
     }
     /* Without rounds a slice may be at the cut because somebody has left. */
     for (uint32_t s = 0; s < job->store.count && c->state == TS_CUT_AHEAD && job->consistency->alone; s++)

@@ -91,14 +91,15 @@ static void fill_gaps(ts_mpi *mpi, uint32_t job) {
 }
 
 /* A name that no job has which is being served: the workers' own, unless that is taken or they have none. */
-static void name_job(const ts_mpi *mpi, uint32_t number, const char *wanted, char name[TS_JOB_NAME_CHARS]) {
+static void name_job(const ts_mpi *mpi, uint32_t number, const char *wanted, ts_transport_job *job) {
     bool taken = !wanted[0] || strcmp(wanted, "default") == 0;
     for (uint32_t p = 0; !taken && p < mpi->base.peer_count; p++) {
         const ts_peer *peer = &mpi->names[p];
         taken = peer->role == TS_ROLE_WORKER && !mpi->peers[p].dropped && strcmp(mpi->jobs[peer->job].name, wanted) == 0;
     }
-    if (taken) snprintf(name, TS_JOB_NAME_CHARS, "job%u", number);
-    else snprintf(name, TS_JOB_NAME_CHARS, "%.*s", TS_JOB_NAME_CHARS - 1, wanted);
+    if (taken) snprintf(job->name, sizeof job->name, "job%u", number);
+    else snprintf(job->name, sizeof job->name, "%.*s", TS_JOB_NAME_CHARS - 1, wanted);
+    job->numbered = taken;
 }
 
 static terse_status add_job(ts_mpi *mpi, ts_door_guest **party, uint32_t size, MPI_Comm comm, uint64_t shares) {
@@ -111,7 +112,7 @@ static terse_status add_job(ts_mpi *mpi, ts_door_guest **party, uint32_t size, M
     fill_gaps(mpi, number);
     ts_transport_job *job = &mpi->jobs[number];
     *job = (ts_transport_job){.workers = size};
-    name_job(mpi, number, entry.member.job, job->name);
+    name_job(mpi, number, entry.member.job, job);
     for (uint32_t r = 0; r < size; r++) {
         memcpy(&entry, party[r]->entry, sizeof entry);
         entry.member.host[sizeof entry.member.host - 1] = 0;

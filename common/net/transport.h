@@ -32,6 +32,7 @@ typedef struct {
 typedef struct {
     char name[TS_JOB_NAME_CHARS];
     uint32_t workers; /* how many it was launched with: all of them are among the peers */
+    bool numbered;    /* the name is made of the job's number: its own is that of another, or it has none */
 } ts_transport_job;
 
 /* Called from inside poll. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon, and jobs in mpiruns of their own that join it, leave it, and are killed."""
+import json
 import os
 import re
 import shutil
@@ -303,6 +304,58 @@ def signals(folder, seconds):
         daemon.wait_until(lambda: not daemon.lives(), 15, "all ends")
 
 
+def checkpoints_of_a_daemon(folder, seconds):
+    """Stopped with a job under way: the job's checkpoint is complete; a new daemon and the same job go on from it."""
+    expected = reference(folder, seconds / 4)
+    kept = [f"checkpoint.dir={os.path.join(folder, 'kept')}"]
+    job_sets = SHORT + kept + ["job.name=mine"]
+    with Daemon(folder, MLP, overrides=SERVER + kept + ["daemon.drain_s=20"]) as daemon:
+        run = daemon.job(seconds, overrides=LONG + kept + ["job.name=mine"])
+        assert run.wait_for("step ", 40), run.text()
+        kill(daemon.server(1), signal.SIGUSR1)
+        daemon.wait_until(lambda: "a checkpoint is complete" in daemon.log(), 20, "SIGUSR1 makes one")
+        done = command(["stop", daemon.dir])
+        assert done.returncode == 0 and not daemon.lives(), done
+        assert daemon.log().count("a checkpoint is complete") == 2, daemon.log()
+        fails(run, "the same command goes on from step")
+    places = os.listdir(os.path.join(folder, "kept"))
+    assert places == ["mine"], places
+    steps = max(int(name.rsplit("-", 1)[1]) for name in os.listdir(os.path.join(folder, "kept", "mine")) if "-step-" in name)
+    with Daemon(folder, MLP, overrides=SERVER + kept) as again:
+        path = os.path.join(folder, "again.json")
+        words = [w for w in job_sets if "max_steps" not in w] + [f"training.max_steps={max(40, steps + 10)}"]
+        run = again.job(seconds, overrides=words, more=["--summary", path])
+        assert run.finish() == 0, f"{run.text()}\n{again.log()}"
+        with open(path, encoding="utf-8") as file:
+            summary = json.load(file)
+        assert summary["resumed_step"] == steps, summary
+        assert summary["steps"] > 40 or summary["parameters_xxh3"] == expected, summary
+        # One without a name could not be found again: it has no checkpoints, and is told so.
+        assert good_job(again, folder, seconds / 4) == expected
+        assert "no checkpoints of this job: job.name is not set" in again.log(), again.log()
+    assert os.listdir(os.path.join(folder, "kept")) == ["mine"], os.listdir(os.path.join(folder, "kept"))
+
+
+def secret_of_a_daemon(folder, seconds):
+    """Who has the card but not the secret is turned away, by name, and disturbs nobody."""
+    paths = [os.path.join(folder, name) for name in ("secret", "other")]
+    for number, path in enumerate(paths):
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
+            file.write(f"a secret of thirty-two letters, {number}\n")
+    with Daemon(folder, MLP, overrides=SERVER + [f"auth.secret_file={paths[0]}"]) as daemon:
+        other = daemon.job(seconds, overrides=LONG + [f"auth.secret_file={paths[0]}"])
+        assert other.wait_for("step ", 40), other.text()
+        fails(daemon.job(seconds, overrides=SHORT), "secret")
+        fails(daemon.job(seconds, overrides=SHORT + [f"auth.secret_file={paths[1]}"]), "secret")
+        mine = os.path.join(folder, "mine.json")
+        run = daemon.job(seconds, overrides=SHORT + [f"auth.secret_file={paths[0]}"], more=["--summary", mine])
+        assert run.finish() == 0, f"{run.text()}\n{daemon.log()}"
+        assert other.process.poll() is None, other.text()
+        with open(paths[0], encoding="utf-8") as file:
+            assert file.read().strip() not in daemon.log()
+        kill_job(other)
+
+
 CASES = [
     ("daemon-one-after-another", 120, one_after_another),
     ("daemon-two-at-a-time", 120, two_at_a_time),
@@ -320,4 +373,6 @@ CASES = [
     ("daemon-keeper-killed", 60, keeper_killed),
     ("daemon-start-that-fails", 60, start_that_fails),
     ("daemon-signals", 60, signals),
+    ("daemon-checkpoints", 120, checkpoints_of_a_daemon),
+    ("daemon-secret", 120, secret_of_a_daemon),
 ]
