@@ -144,6 +144,7 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
         slice->slots[a->worker].samples = a->push->samples;
         owe_push(job, slice, a->worker, a->push, place, what);
         if (member->unacked_since_us == 0) member->unacked_since_us = now_us;
+        if (job->replica.mirrors) ts_replica_admitted(job, slice, a->worker);
         ts_rounds_consider(job, slice);
         return TERSE_OK;
     }
@@ -171,9 +172,10 @@ terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *b
     terse_status status = TERSE_OK;
     for (size_t place = 0; status == TERSE_OK && ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK; place++)
         status = take_packet(&a, number, place, packet, len, now_us);
+    if (job->replica.mirrors) ts_replica_forward(job, worker);
     for (unsigned v = 0; v < VERDICTS; v++)
         if (a.refused[v].count > 0)
-            ts_link_ack(job->server, ts_job_peer(job, worker), job->id, a.push->step, verdicts[v].status,
+            ts_link_ack(job, ts_job_peer(job, worker), a.push->step, verdicts[v].status,
                         a.refused[v].slices, a.refused[v].count, verdicts[v].reason);
     if (a.refused[NO_ROOM].count > 0)
         ts_flow_note_refused(job->server, ts_job_peer(job, worker), a.refused[NO_ROOM].count);
@@ -199,13 +201,17 @@ terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_fram
     bool above = job->server->upstream != NULL;
     for (count = 0; ts_bundle_next(&reader, &number, &packet, &len) == TERSE_OK; count++) {
         if (above) ts_upstream_offer(job, number, packet);
-        else if (ts_store_set(&job->store, number, packet)) job->last_progress_us = ts_server_now(job->server);
+        else if (ts_store_set(&job->store, number, packet)) {
+            job->last_progress_us = ts_server_now(job->server);
+            job->store.slices[number].unset = job->replica.mirrors;
+        }
         slices[count] = number;
     }
+    if (job->replica.mirrors) count = ts_replica_forward_set(job, slices, count);
     /* With an upstream other values may hold: worker 0 repeats itself until all are here, and then asks for them. */
-    if (!above) ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_OK, slices, count, NULL);
-    else if (ts_upstream_offered(job))
-        ts_link_ack(job->server, ts_job_peer(job, worker), job->id, 0, TERSE_ESTALE, slices, count,
+    if (!above && count > 0) ts_link_ack(job, ts_job_peer(job, worker), 0, TERSE_OK, slices, count, NULL);
+    else if (above && ts_upstream_offered(job))
+        ts_link_ack(job, ts_job_peer(job, worker), 0, TERSE_ESTALE, slices, count,
                     "the servers above may have others: pull a snapshot");
     ts_mem_free(slices);
     for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].reply_due = true; /* those who wait */
@@ -219,19 +225,19 @@ static void ack_worker(ts_job *job, uint32_t worker, uint32_t *slices, uint64_t 
     for (uint32_t s = 0; s < job->store.count; s++) {
         ts_slot *slot = &job->store.slices[s].slots[worker];
         if (!slot->frame || slot->acked) continue;
-        if (now_us - slot->arrived_us < ACK_AFTER_US) {
+        if (now_us - slot->arrived_us < ACK_AFTER_US || slot->unconfirmed) {
             if (oldest_us == 0 || slot->arrived_us < oldest_us) oldest_us = slot->arrived_us;
             continue;
         }
         if (count > 0 && slot->step != step) {
-            ts_link_ack(job->server, member->peer, job->id, step, TERSE_OK, slices, count, NULL);
+            ts_link_ack(job, member->peer, step, TERSE_OK, slices, count, NULL);
             count = 0;
         }
         step = slot->step;
         slices[count++] = s;
         slot->acked = true;
     }
-    if (count > 0) ts_link_ack(job->server, member->peer, job->id, step, TERSE_OK, slices, count, NULL);
+    if (count > 0) ts_link_ack(job, member->peer, step, TERSE_OK, slices, count, NULL);
     member->unacked_since_us = oldest_us;
 }
 

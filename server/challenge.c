@@ -18,7 +18,7 @@ static ts_proof_subject subject_of(const ts_job *job, uint32_t peer) {
 
 static void answer(ts_job *job, uint32_t peer, Terse__Welcome *body) {
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_WELCOME;
     header.welcome = body;
     body->protocol = TS_PROTOCOL_VERSION;

@@ -13,10 +13,11 @@
 #define ABORT_PAUSE_US 200000u /* the reason why a job failed is repeated to whoever still talks, this often at most */
 
 /* Bytes after the warm-up count from a worker's first push of a later step. */
-static void note_step(const ts_job *job, uint32_t peer, uint64_t step, size_t bytes) {
+static void note_step(ts_job *job, uint32_t peer, uint64_t step, size_t bytes) {
     ts_link *link = &job->server->links[peer];
     if (link->steady || step < job->config->error_feedback.warmup.steps) return;
     link->steady = true;
+    ts_replica_steady(job);
     link->steady_in_base = link->bytes_in - bytes;
     link->steady_out_base = link->bytes_out;
 }
@@ -28,7 +29,6 @@ static void abort_from(ts_job *job, uint32_t peer, const Terse__Abort *abort) {
 
 /* Messages that only an attached worker may send. */
 static terse_status from_attached(ts_job *job, uint32_t worker, ts_buffer *buffer, const ts_frame *frame) {
-    ts_server *server = job->server;
     const Terse__Header *header = frame->header;
     ts_member *member = &job->members.members[worker];
     TS_REQUIRE(member->state == TS_MEMBER_ATTACHED, TERSE_ESTATE);
@@ -40,7 +40,7 @@ static terse_status from_attached(ts_job *job, uint32_t worker, ts_buffer *buffe
     case TERSE__HEADER__BODY_SET: return ts_admission_set(job, worker, frame);
     case TERSE__HEADER__BODY_DONE: return ts_session_done(job, worker, header->done);
     case TERSE__HEADER__BODY_REDUCE:
-        TS_REQUIRE(server->index == 0, TERSE_ESTATE);
+        TS_REQUIRE(ts_job_leads(job), TERSE_ESTATE);
         return ts_reduce_take(job, worker, header->reduce);
     case TERSE__HEADER__BODY_CHECKPOINT: return ts_checkpoint_message(job, member->peer, header->checkpoint);
     case TERSE__HEADER__BODY_STATS_REQUEST: member->stats_due = true; return TERSE_OK;
@@ -52,7 +52,9 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
     switch (frame->header->body_case) {
     case TERSE__HEADER__BODY_HELLO: return ts_session_hello(job, worker, frame->header->hello);
     case TERSE__HEADER__BODY_CONTRACT: return ts_session_contract(job, worker, frame);
-    case TERSE__HEADER__BODY_HEARTBEAT: return TERSE_OK;
+    case TERSE__HEADER__BODY_HEARTBEAT:
+        ts_replica_told_by_worker(job->server, ts_job_peer(job, worker), frame->header->heartbeat);
+        return TERSE_OK;
     case TERSE__HEADER__BODY_BYE: ts_session_bye(job, worker); return TERSE_OK;
     default: return from_attached(job, worker, buffer, frame);
     }
@@ -72,6 +74,8 @@ static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
 /* A parsed frame. Returns why it was not taken. */
 static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, const ts_frame *frame) {
     const ts_peer *from = &server->transport->peers[peer];
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_MIRROR)
+        return ts_replica_message(server, peer, buffer, frame);
     TS_REQUIRE(frame->header->job < server->job_count, TERSE_ENOTFOUND);
     ts_job *job = server->jobs[frame->header->job];
     terse_status refused;
@@ -96,7 +100,8 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
         return ts_checkpoint_message(job, peer, frame->header->checkpoint);
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);
-    return from_worker(job, from->index, buffer, frame);
+    ts_job *part = ts_replica_part(job, frame->header->part);
+    return part ? from_worker(part, from->index, buffer, frame) : TERSE_OK; /* not yet: it asks again */
 }
 
 void ts_dispatch_frame(ts_server *server, uint32_t peer, ts_buffer *buffer) {

@@ -15,12 +15,14 @@
 #include "server/upstream_round.h"
 
 #define LOST_GRACE_US 2000000u
+#define TELL_DEAD_US 250000u
+#define DEAD_LISTED 64u /* in one heartbeat: the job ends with the second death that matters, long before */
 
 terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
     const ts_transport_job *known = &server->transport->jobs[id];
     ts_job *job = ts_mem_calloc(1, sizeof *job);
     TS_REQUIRE(job, TERSE_ENOMEM);
-    *job = (ts_job){.server = server, .id = id, .turn = server->turn, .last_progress_us = ts_server_now(server)};
+    *job = (ts_job){.server = server, .id = id, .part = server->index, .turn = server->turn, .last_progress_us = ts_server_now(server)};
     memcpy(job->name, known->name, sizeof job->name);
     terse_status status = ts_membership_create(&job->members, known->workers);
     if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, known->workers);
@@ -38,6 +40,9 @@ terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
 /* All but who its workers are. Not while anything of it is in the executor. */
 static void release(ts_job *job) {
     if (job->released) return;
+    ts_job_destroy(job->standin);
+    job->standin = NULL;
+    ts_replica_free(job);
     job->rounds_done = ts_store_version(&job->store);
     ts_rounds_free(&job->rounds);
     ts_outgoing_free(&job->outgoing);
@@ -72,7 +77,7 @@ terse_status ts_job_begin(ts_job *job, ts_contract *contract, ts_config *config,
     ts_quorums quorums = {0};
     TS_REQUIRE(consistency && optimizer, TERSE_EUNSUPPORTED);
     if (server->upstream && !optimizer->aggregates) optimizer = &ts_optimizer_upstream;
-    terse_status status = ts_store_create(&store, contract, config, optimizer, server->index, job->members.count);
+    terse_status status = ts_store_create(&store, contract, config, optimizer, job->part, job->members.count);
     if (status == TERSE_OK) status = ts_rounds_create(&rounds, job, store.count, server->executor->threads);
     if (status == TERSE_OK) status = ts_outgoing_create(&outgoing, store.count);
     if (status == TERSE_OK) status = ts_replies_create(&replies, store.count);
@@ -115,18 +120,32 @@ static void end(ts_job *job, ts_job_state state) {
     job->server->running_jobs--;
 }
 
-void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
-    ts_server *server = job->server;
-    const ts_transport *transport = server->transport;
-    if (job->state != TS_JOB_RUNNING) return;
-    va_list args;
-    va_start(args, format);
+static void fail(ts_job *job, terse_status status, const char *format, va_list args) {
     vsnprintf(job->message.text, sizeof job->message.text, format, args);
-    va_end(args);
     job->failure = status;
     end(job, TS_JOB_FAILED);
     ts_log(TS_LOG_ERROR, "server", "the job ends", "job=%s status=%s reason=\"%s\"", job->name, terse_status_name(status),
            job->message.text);
+}
+
+void ts_job_give_up(ts_job *job, terse_status status, const char *format, ...) {
+    if (job->state != TS_JOB_RUNNING) return;
+    va_list args;
+    va_start(args, format);
+    fail(job, status, format, args);
+    va_end(args);
+    ts_server_job_ended(job->server, job);
+}
+
+void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
+    ts_server *server = job->server;
+    const ts_transport *transport = server->transport;
+    if (job->own) job = job->own;
+    if (job->state != TS_JOB_RUNNING) return;
+    va_list args;
+    va_start(args, format);
+    fail(job, status, format, args);
+    va_end(args);
     for (uint32_t p = 0; p < transport->peer_count; p++) {
         const ts_peer *peer = &transport->peers[p];
         if (p != transport->self && (peer->role == TS_ROLE_SERVER || (peer->role == TS_ROLE_WORKER && peer->job == job->id)))
@@ -138,7 +157,7 @@ void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
 /* What remains when it has ended: memory goes as soon as no work refers to it, its workers a while later. */
 static void wind_up(ts_job *job) {
     ts_server *server = job->server;
-    if (job->rounds.running > 0 || job->checkpoint.running > 0) return;
+    if (!ts_job_idle(job)) return;
     if (!server->upstream) release(job); /* which borrows the contract */
     bool linger = job->state == TS_JOB_FAILED && ts_server_now(server) - job->ended_us < ts_server_deadline_us(server);
     if (job->closed || linger) return; /* a worker that missed the Abort asks again */
@@ -148,7 +167,7 @@ static void wind_up(ts_job *job) {
 
 static void check_finished(ts_job *job) {
     const ts_upstream *upstream = job->server->upstream;
-    if (job->members.gone < job->members.count || job->rounds.running > 0 || ts_checkpoint_pending(job)) return;
+    if (job->members.gone < job->members.count || !ts_job_idle(job) || ts_checkpoint_pending(job)) return;
     if (upstream && !upstream->ops->ended(upstream)) return;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "job=%s rounds=%llu", job->name,
            (unsigned long long)ts_store_version(&job->store));
@@ -157,6 +176,21 @@ static void check_finished(ts_job *job) {
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------------- */
+
+void ts_job_head(const ts_job *job, Terse__Header *header) {
+    header->job = job->id;
+    header->part = job->part == job->server->index ? 0 : job->part + 1;
+}
+
+ts_job *ts_server_part(const ts_server *server, uint32_t i) {
+    ts_job *own = server->jobs[i / 2];
+    return i % 2 ? own->standin : own;
+}
+
+bool ts_job_idle(const ts_job *job) {
+    if (job->rounds.running > 0 || job->checkpoint.running > 0) return false;
+    return !job->standin || job->standin->rounds.running == 0;
+}
 
 ts_job_label ts_job_labelled(const ts_job *job) {
     ts_job_label label = {""};
@@ -173,7 +207,7 @@ const char *ts_job_worker_name(const ts_job *job, uint32_t worker) {
 }
 
 static void note_training(ts_job *job) {
-    if (job->training || !ts_membership_complete(&job->members) || !ts_job_initialised(job)) return;
+    if (job->training || job->own || !ts_membership_complete(&job->members) || !ts_job_initialised(job)) return;
     job->training = true;
     ts_log(TS_LOG_INFO, "job", "training starts", "job=%s workers=%u tensors=%u slices_here=%u parameters_here=%zu",
            job->name, job->members.count - job->members.lost, job->contract->tensor_count, job->store.count, job->store.elems);
@@ -181,7 +215,7 @@ static void note_training(ts_job *job) {
 }
 
 /* Whether there is anything to be flushed. */
-static bool runs(const ts_job *job) { return job->state == TS_JOB_RUNNING && job->contract; }
+static bool runs(const ts_job *job) { return (job->own ? job->own : job)->state == TS_JOB_RUNNING && job->contract; }
 
 void ts_job_prepare(ts_job *job) {
     if (!runs(job)) return;
@@ -210,8 +244,9 @@ void ts_job_reply(ts_job *job) {
 }
 
 void ts_job_membership_changed(ts_job *job) {
+    ts_replica_members_changed(job);
     for (uint32_t s = 0; s < job->store.count; s++) ts_rounds_consider(job, &job->store.slices[s]);
-    if (job->server->index == 0) ts_reduce_check(job);
+    if (ts_job_leads(job)) ts_reduce_check(job);
 }
 
 /* Its process has ended, so long ago that what it said before has been read. */
@@ -259,28 +294,50 @@ static void check_silence(ts_job *job, uint32_t worker) {
 }
 
 static void heartbeat(ts_job *job, uint32_t worker) {
-    if (!ts_link_quiet(job->server, ts_job_peer(job, worker))) return;
+    const ts_server *server = job->server;
+    uint32_t dead[DEAD_LISTED];
     char waiting[256];
     ts_job_waiting(job, waiting, sizeof waiting);
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Heartbeat body = TERSE__HEARTBEAT__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_HEARTBEAT;
     header.heartbeat = &body;
     body.step = ts_store_version(&job->store);
     body.waiting = waiting;
+    body.dead = dead;
+    for (uint32_t s = 0; s < server->transport->servers && body.n_dead < server->watch.dead_count; s++)
+        if (server->watch.dead[s] && body.n_dead < DEAD_LISTED) dead[body.n_dead++] = s;
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
+}
+
+/* Who has not said that it knows of a server's death is told again. */
+static bool heartbeat_due(ts_job *job, uint32_t worker) {
+    uint32_t peer = ts_job_peer(job, worker);
+    ts_link *link = &job->server->links[peer];
+    uint64_t now_us = ts_server_now(job->server);
+    if (ts_link_quiet(job->server, peer)) return true;
+    if (link->dead_known >= job->server->watch.dead_count || now_us - link->dead_told_us < TELL_DEAD_US) return false;
+    link->dead_told_us = now_us;
+    return true;
+}
+
+void ts_job_heartbeats(ts_job *job) {
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
 }
 
 void ts_job_tick(ts_job *job) {
     for (uint32_t w = 0; w < job->members.count && job->state == TS_JOB_RUNNING; w++) check_silence(job, w);
     if (job->state == TS_JOB_RUNNING) {
         ts_admission_tick(job);
+        ts_replica_owner_tick(job);
+        if (job->standin && !job->standin->mute) ts_admission_tick(job->standin);
         ts_checkpoint_advance(job);
         ts_quorum_tick(job);
         if (job->server->upstream) ts_upstream_tick(job);
         for (uint32_t w = 0; w < job->members.count; w++)
-            if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
+            if (job->members.members[w].state != TS_MEMBER_GONE && heartbeat_due(job, w)) heartbeat(job, w);
         check_finished(job);
     }
     if (job->state != TS_JOB_RUNNING) wind_up(job);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One training job on this server: its contract, members, slices and rounds. */
+/*
+ * One training job on this server: its contract, members, slices and rounds. With replicas (replica.h) a server has two of
+ * them a job: its own part, and, hanging on that, the part which it stands in for.
+ */
 #ifndef TS_SERVER_JOB_H
 #define TS_SERVER_JOB_H
 
@@ -9,6 +12,7 @@
 #include "server/outgoing.h"
 #include "server/quorum.h"
 #include "server/reduce.h"
+#include "server/replica.h"
 #include "server/reply.h"
 #include "server/round.h"
 #include "server/server_internal.h"
@@ -19,6 +23,11 @@ typedef enum { TS_JOB_RUNNING, TS_JOB_FINISHED, TS_JOB_FAILED } ts_job_state;
 typedef struct ts_job {
     ts_server *server;            /* [borrow] */
     uint32_t id;
+    uint32_t part;                /* whose slices: the number of their server by the contract */
+    struct ts_job *own;           /* [borrow] of a stand-in's part: this server's own part of the job; else NULL */
+    struct ts_job *standin;       /* [own] of an own part: what it stands in for, once the contract is known; or NULL */
+    bool mute;                    /* a stand-in's part whose owner lives: nothing is said to workers */
+    ts_replica replica;
     char name[TS_JOB_NAME_CHARS];
     ts_job_state state;
     terse_status failure;         /* with TS_JOB_FAILED */
@@ -62,10 +71,18 @@ void ts_job_destroy(ts_job *job); /* NULL is fine */
 terse_status ts_job_begin(ts_job *job, ts_contract *contract, ts_config *config, uint32_t worker) TERSE_NODISCARD;
 /* What the job may take of this server's memory, by its own settings and the server's; 0: no limit. */
 uint64_t ts_job_memory_limit(const ts_job *job);
-/* Ends the job, and no other: the first reason stays, its workers and the other servers are told by Abort. */
+/*
+ * Ends the job, and no other: the first reason stays, its workers and the other servers are told by Abort. job: a part
+ * that this server stands in for ends with its own.
+ */
 void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+/* The same, but for others it goes on: nobody is told. */
+void ts_job_give_up(ts_job *job, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
 /* Whether every slice has its first values. */
 bool ts_job_initialised(const ts_job *job);
+
+/* Nothing of it is in the executor, nor of the part that hangs on it. */
+bool ts_job_idle(const ts_job *job);
 
 /* The flush's three parts; work goes out between the first two (turns.h). Decides what can be decided. */
 void ts_job_prepare(ts_job *job);
@@ -81,6 +98,13 @@ void ts_job_waiting(const ts_job *job, char *text, size_t capacity);
 bool ts_job_misses(const ts_job *job, uint32_t worker, uint64_t *version);
 /* After a change of membership: rounds and sums that can close now. */
 void ts_job_membership_changed(ts_job *job);
+
+/* Whether nobody else does what one server does for all: sums over workers, decisions about them. */
+static inline bool ts_job_leads(const ts_job *job) { return job->part == 0 && !job->mute; }
+/* Job and part of a header. */
+void ts_job_head(const ts_job *job, Terse__Header *header);
+/* Heartbeats to all of its workers, at once. */
+void ts_job_heartbeats(ts_job *job);
 
 /* " of job b" where the server knows several, else "": for messages that name nobody. */
 typedef struct {

@@ -102,9 +102,13 @@ void ts_job_waiting(const ts_job *job, char *text, size_t capacity) {
     } else if (job->members.done == job->members.count || !slice) {
         if (job->members.done < job->members.count || say_names(&to, job, not_gone, NULL) == 0) return;
         say(&to, " to say goodbye");
-    } else {
-        if (say_names(&to, job, not_delivered, slice) == 0) return;
+    } else if (say_names(&to, job, not_delivered, slice) > 0) {
         say(&to, " to push step %llu", (unsigned long long)slice->version);
+    } else if (ts_replica_holds_back(job, slice)) {
+        say(&to, "%s, its stand-in, to hold step %llu, too", ts_server_peer_name(job->server, job->replica.peer),
+            (unsigned long long)slice->version);
+    } else {
+        return;
     }
     say(&to, ", for %.1f s", (double)(ts_server_now(job->server) - job->last_progress_us) / 1e6);
 }

@@ -67,7 +67,7 @@ static int by_frame(const void *left, const void *right) {
 static terse_status build(const ts_job *job, const ts_outgoing_packet *packets, uint32_t count, ts_buffer **out) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Data data = TERSE__DATA__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_DATA;
     header.data = &data;
     data.version = packets[0].version;

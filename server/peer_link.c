@@ -2,6 +2,7 @@
 #include "server/peer_link.h"
 
 #include "server/flow.h"
+#include "server/job.h"
 
 uint64_t ts_server_deadline_us(const ts_server *server) {
     return (uint64_t)(server->config->consistency.deadline_s * 1e6);
@@ -38,32 +39,32 @@ void ts_link_control(ts_server *server, uint32_t peer, Terse__Header *header) {
     ts_buffer_unref(frame);
 }
 
-static void send_ack(ts_server *server, uint32_t peer, uint32_t job, Terse__Ack *ack, const uint32_t *slices,
-                     size_t count) {
+static void send_ack(const ts_job *job, uint32_t peer, Terse__Ack *ack, const uint32_t *slices, size_t count) {
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = job;
+    if (job->mute) return;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_ACK;
     header.ack = ack;
     ack->n_slices = count;
     ack->slices = (uint32_t *)(uintptr_t)slices; /* protobuf-c has no const; packing only reads */
-    ts_link_control(server, peer, &header);
+    ts_link_control(job->server, peer, &header);
 }
 
-void ts_link_ack(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, terse_status status,
+void ts_link_ack(const ts_job *job, uint32_t peer, uint64_t step, terse_status status,
                  const uint32_t *slices, size_t count, const char *reason) {
     Terse__Ack ack = TERSE__ACK__INIT;
     ack.step = step;
     ack.status = (uint32_t)status;
     if (reason) ack.reason = (char *)(uintptr_t)reason;
-    send_ack(server, peer, job, &ack, slices, count);
+    send_ack(job, peer, &ack, slices, count);
 }
 
-void ts_link_settled(ts_server *server, uint32_t peer, uint32_t job, uint64_t step, const uint32_t *slices, size_t count) {
+void ts_link_settled(const ts_job *job, uint32_t peer, uint64_t step, const uint32_t *slices, size_t count) {
     Terse__Ack ack = TERSE__ACK__INIT;
     ack.step = step;
     ack.status = TERSE_OK;
     ack.settled = true;
-    send_ack(server, peer, job, &ack, slices, count);
+    send_ack(job, peer, &ack, slices, count);
 }
 
 void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason) {

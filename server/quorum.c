@@ -51,7 +51,7 @@ static void send_members(ts_job *job, uint32_t peer, uint64_t round, bool questi
     body.workers = list;
     body.version = round;
     body.generation = question ? 0 : job->members.generation;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_MEMBERS;
     header.members = &body;
     ts_link_control(job->server, peer, &header);
@@ -64,7 +64,7 @@ static void return_packet(ts_job *job, ts_slice_state *slice, uint32_t worker, u
     ts_store_drop(slice, worker);
     slot->owed &= (uint8_t)~TS_OWED_WORD;
     ts_round_receipt(job, slice, TS_RECEIPT_RETURNED, worker, step);
-    ts_link_ack(job->server, ts_job_peer(job, worker), job->id, step, TERSE_ESTALE, &slice->local, 1,
+    ts_link_ack(job, ts_job_peer(job, worker), step, TERSE_ESTALE, &slice->local, 1,
                 "the round was closed without it");
 }
 

@@ -26,6 +26,7 @@ void ts_reduce_free(ts_reduce *reduce) {
     if (reduce->values) forget_terms(reduce);
     ts_mem_free(reduce->values);
     ts_buffer_unref(reduce->result);
+    ts_mem_free(reduce->sum);
     *reduce = (ts_reduce){0};
 }
 
@@ -34,7 +35,8 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
     TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES_MAX, TERSE_ELIMIT);
     if (reduce->answered && message->sequence <= reduce->last) {
         /* An older one than the last was answered to everybody before the last could open. */
-        if (message->sequence == reduce->last) ts_link_answer(job->server, ts_job_peer(job, worker), reduce->result);
+        if (message->sequence == reduce->last && !job->replica.unconfirmed_sum)
+            ts_link_answer(job->server, ts_job_peer(job, worker), reduce->result);
         return TERSE_OK;
     }
     TS_REQUIRE(!reduce->open || message->sequence == reduce->sequence, TERSE_ESTATE);
@@ -59,19 +61,45 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
     return TERSE_OK;
 }
 
-static terse_status build_result(const ts_job *job, double *sum, ts_buffer **frame) {
-    const ts_reduce *reduce = &job->reduce;
-    for (uint32_t w = 0; w < reduce->workers; w++)
-        for (size_t i = 0; reduce->values[w] && i < reduce->count; i++) sum[i] += reduce->values[w][i];
+static terse_status build_result(const ts_job *job, uint64_t sequence, const double *sum, size_t count, ts_buffer **frame) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Reduced reduced = TERSE__REDUCED__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_REDUCED;
     header.reduced = &reduced;
-    reduced.sequence = reduce->sequence;
-    reduced.n_values = reduce->count;
-    reduced.values = sum;
+    reduced.sequence = sequence;
+    reduced.n_values = count;
+    reduced.values = (double *)(uintptr_t)sum; /* packing only reads */
     return ts_frame_control(&header, frame);
+}
+
+terse_status ts_reduce_adopt(struct ts_job *job, uint64_t sequence, const double *values, size_t count) {
+    ts_reduce *reduce = &job->reduce;
+    ts_buffer *frame = NULL;
+    TS_REQUIRE(count <= TS_REDUCE_VALUES_MAX, TERSE_ELIMIT);
+    if (reduce->answered && sequence <= reduce->last) return TERSE_OK; /* repeated */
+    double *sum = ts_mem_calloc(count ? count : 1, sizeof *sum);
+    TS_REQUIRE(sum, TERSE_ENOMEM);
+    if (count > 0) memcpy(sum, values, count * sizeof *sum);
+    terse_status status = build_result(job, sequence, sum, count, &frame);
+    if (status != TERSE_OK) {
+        ts_mem_free(sum);
+        return status;
+    }
+    ts_buffer_unref(reduce->result);
+    ts_mem_free(reduce->sum);
+    reduce->result = frame;
+    reduce->sum = sum;
+    reduce->sum_count = count;
+    reduce->last = sequence;
+    reduce->answered = true;
+    return TERSE_OK;
+}
+
+void ts_reduce_answer(struct ts_job *job) {
+    for (uint32_t w = 0; w < job->reduce.workers; w++)
+        if (job->members.members[w].state == TS_MEMBER_ATTACHED)
+            ts_link_answer(job->server, ts_job_peer(job, w), job->reduce.result);
 }
 
 void ts_reduce_check(struct ts_job *job) {
@@ -79,22 +107,18 @@ void ts_reduce_check(struct ts_job *job) {
     if (!reduce->open) return;
     for (uint32_t w = 0; w < reduce->workers; w++)
         if (!reduce->values[w] && job->members.members[w].state != TS_MEMBER_GONE) return;
-    ts_buffer *frame = NULL;
-    double *sum = ts_mem_calloc(reduce->count, sizeof *sum);
-    terse_status status = sum ? build_result(job, sum, &frame) : TERSE_ENOMEM;
+    double *sum = ts_mem_calloc(reduce->count ? reduce->count : 1, sizeof *sum);
+    for (uint32_t w = 0; sum && w < reduce->workers; w++)
+        for (size_t i = 0; reduce->values[w] && i < reduce->count; i++) sum[i] += reduce->values[w][i];
+    terse_status status = sum ? ts_reduce_adopt(job, reduce->sequence, sum, reduce->count) : TERSE_ENOMEM;
     ts_mem_free(sum);
     if (status != TERSE_OK) {
         ts_job_fail(job, status, "server %u cannot answer a sum of %zu values: %s", job->server->index,
                        reduce->count, terse_strerror(status));
         return;
     }
-    ts_buffer_unref(reduce->result);
-    reduce->result = frame;
-    reduce->last = reduce->sequence;
-    reduce->answered = true;
     forget_terms(reduce);
-    for (uint32_t w = 0; w < reduce->workers; w++)
-        if (job->members.members[w].state == TS_MEMBER_ATTACHED) ts_link_answer(job->server, ts_job_peer(job, w), frame);
+    if (!ts_replica_sum(job)) ts_reduce_answer(job);
 }
 
 bool ts_reduce_waits(const struct ts_job *job, uint32_t worker) {

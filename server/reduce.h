@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of a few numbers over all workers, added in worker order; also barriers. Server 0 only. */
+/* Sums of a few numbers over all workers, added in worker order; also barriers. Only where the job is led. */
 #ifndef TS_SERVER_REDUCE_H
 #define TS_SERVER_REDUCE_H
 
@@ -17,6 +17,8 @@ typedef struct {
     bool answered;       /* there is a last result */
     uint64_t last;       /* its sequence */
     ts_buffer *result;   /* [own] the frame, for those who missed it */
+    double *sum;         /* [own] its values */
+    size_t sum_count;
 } ts_reduce;
 
 /* workers: how many give a term each. reduce: [out], ts_reduce_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
@@ -28,5 +30,9 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
 bool ts_reduce_waits(const struct ts_job *job, uint32_t worker);
 /* Answers when all who are still here have delivered. */
 void ts_reduce_check(struct ts_job *job);
+/* Tells everybody the last sum. */
+void ts_reduce_answer(struct ts_job *job);
+/* A stand-in: the last sum is this. Returns TERSE_OK, TERSE_ELIMIT, TERSE_ENOMEM. */
+terse_status ts_reduce_adopt(struct ts_job *job, uint64_t sequence, const double *values, size_t count) TERSE_NODISCARD;
 
 #endif

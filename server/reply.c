@@ -43,7 +43,7 @@ static bool same_frame(const ts_reply_packet *a, const ts_reply_packet *b) {
 static terse_status send_frame(ts_job *job, uint32_t peer, const ts_reply_packet *packets, size_t count, size_t bytes) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Data data = TERSE__DATA__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_DATA;
     header.data = &data;
     data.version = packets->version;
@@ -81,7 +81,7 @@ static terse_status send_packets(ts_job *job, uint32_t peer) {
 static void send_told(ts_job *job, uint32_t peer) {
     ts_replies *replies = &job->replies;
     if (replies->told_count == 0) return;
-    ts_link_settled(job->server, peer, job->id, replies->told_step, replies->told, replies->told_count);
+    ts_link_settled(job, peer, replies->told_step, replies->told, replies->told_count);
     replies->told_count = 0;
 }
 
@@ -121,7 +121,7 @@ static terse_status add_delta(ts_job *job, uint32_t peer, const ts_slice_state *
     for (uint64_t v = have + 1; logged && v <= slice->version; v++) logged = ts_store_logged(slice, v) != NULL;
     if (!logged && slice->kind == TS_DOWNLINK_AVERAGE) {
         /* An average that is gone cannot be told by values that replace. */
-        ts_link_ack(job->server, peer, job->id, have, TERSE_ESTALE, &slice->local, 1,
+        ts_link_ack(job, peer, have, TERSE_ESTALE, &slice->local, 1,
                     "the averages that this worker missed are no longer kept");
         return TERSE_OK;
     }
@@ -179,7 +179,7 @@ void ts_reply_serve(struct ts_job *job, uint32_t worker) {
     for (uint32_t s = 0; s < job->store.count && status == TERSE_OK; s++) {
         ts_slice_state *slice = &job->store.slices[s];
         ts_slot *slot = &slice->slots[worker];
-        if (!slot->owed || !slice->initialised || slice->busy) continue; /* a busy slice looks again when it closes */
+        if (!slot->owed || !slice->initialised || slice->unset || slice->busy) continue; /* a busy slice looks again when it closes */
         if (transport->ops->queued(transport, member->peer) + replies->bytes > limit) {
             member->reply_later = true;
             break;

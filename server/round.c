@@ -62,6 +62,7 @@ size_t ts_rounds_bytes(const ts_rounds *rounds) {
 
 void ts_rounds_consider(struct ts_job *job, ts_slice_state *slice) {
     if (slice->ready || slice->busy || slice->sending || slice->saving || slice->above == TS_ABOVE_WAITING) return;
+    if (ts_replica_holds_back(job, slice)) return;
     if (slice->above == TS_ABOVE_NONE && !job->consistency->closable(&job->members, slice)) {
         if (job->consistency->alone) ts_reply_wake(job, slice);
         return;
@@ -154,6 +155,7 @@ static void work(void *argument) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Data data = TERSE__DATA__INIT;
     header.job = item->job_id;
+    header.part = item->part;
     header.body_case = TERSE__HEADER__BODY_DATA;
     header.data = &data;
     data.version = item->version + 1;
@@ -194,7 +196,7 @@ void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_
     ts_store_drop(slice, entry->culprit);
     for (uint32_t w = 0; w < job->members.count; w++)
         if (slice->slots[w].owed) job->members.members[w].reply_due = true; /* what was asked for while it was busy */
-    ts_link_ack(job->server, peer, job->id, step, TERSE_ECORRUPT, &slice->local, 1,
+    ts_link_ack(job, peer, step, TERSE_ECORRUPT, &slice->local, 1,
                 "the packet is not one that its pipeline can have written");
 }
 
@@ -221,7 +223,7 @@ void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_ite
     if (from->quarantined) note_quarantine(job, slice, from);
     /* What follows it would go on from it: before the round's Data acknowledges it, its worker is told to start anew. */
     if (from->quarantined && slice->push_states)
-        ts_link_ack(job->server, ts_job_peer(job, from->worker), job->id, item->steps[at], TERSE_ESTALE, &slice->local, 1,
+        ts_link_ack(job, ts_job_peer(job, from->worker), item->steps[at], TERSE_ESTALE, &slice->local, 1,
                     "the packet was left out: it is not finite, or goes on from one that was left out; send all of it");
     slice->slots[from->worker].next = item->steps[at] + 1;
     ts_store_drop(slice, from->worker);
@@ -254,6 +256,7 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
     if (slice->kind != TS_DOWNLINK_REPLACE)
         ts_store_log(slice, slice->version, item->frame, entry->offset, entry->len);
     ts_checkpoint_reached(job, slice);
+    ts_replica_reached(job, slice);
 }
 
 static void done(void *argument) {
@@ -347,7 +350,10 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     item->contract = job->contract;
     item->config = job->config;
     item->optimizer = job->optimizer;
-    item->job_id = job->id;
+    Terse__Header head = TERSE__HEADER__INIT;
+    ts_job_head(job, &head);
+    item->job_id = head.job;
+    item->part = head.part;
     item->version = first->version;
     item->replaces = replaces && !item->alone;
     item->weight = ts_membership_weight(&job->members);

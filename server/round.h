@@ -39,7 +39,7 @@ typedef struct ts_round_item {
     const ts_contract *contract;
     const ts_config *config;
     const ts_optimizer *optimizer;
-    uint32_t job_id;
+    uint32_t job_id, part; /* of the frame's header */
     bool alone;            /* each contribution is an optimizer step; slices may be at different versions */
     uint32_t weight;       /* SSP, ASP: how many packets make a round's worth */
     uint64_t version;      /* being left by all; the first's when alone */

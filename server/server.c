@@ -67,11 +67,11 @@ static terse_status take_secret(ts_server *server) {
     return status;
 }
 
-/* Without a server no job can go on. A worker may have said goodbye, and that may still be under way: see job.c. */
+/* Without a server, and without replicas, no job can go on; with them see replica.c. A worker may have said goodbye, and that may still be under way: see job.c. */
 static void on_lost(void *context, uint32_t peer) {
     ts_server *server = context;
     if (server->links[peer].lost_us == 0) server->links[peer].lost_us = ts_server_now(server);
-    if (server->transport->peers[peer].role == TS_ROLE_SERVER)
+    if (server->transport->peers[peer].role == TS_ROLE_SERVER && !server->watch.on)
         ts_server_fail(server, TERSE_EPEER, "%s has ended: its part of the parameters is gone", ts_server_peer_name(server, peer));
 }
 
@@ -85,6 +85,7 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
     server->index = transport->peers[transport->self].index;
     server->last_tick_us = ts_server_now(server);
     terse_status status = config->auth.secret_file ? take_secret(server) : TERSE_OK;
+    if (status == TERSE_OK) status = ts_replica_watch_create(server);
     if (status == TERSE_OK) status = add_jobs(server);
     if (status != TERSE_OK) {
         ts_server_destroy(server);
@@ -104,6 +105,7 @@ void ts_server_destroy(ts_server *server) {
     ts_mem_free(server->jobs);
     ts_mem_free(server->links);
     ts_secret_free(server->secret);
+    ts_replica_watch_free(server);
     ts_mem_free(server);
 }
 
@@ -117,14 +119,17 @@ void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const
 void ts_server_flush(ts_server *server) {
     if (server->flushing) return; /* an inline executor's work is done inside */
     server->flushing = true;
+    ts_job *job;
     for (bool again = true; again;) {
         again = false;
-        for (uint32_t j = 0; j < server->job_count; j++) ts_job_prepare(server->jobs[j]);
+        for (uint32_t i = 0; i < 2 * server->job_count; i++)
+            if ((job = ts_server_part(server, i))) ts_job_prepare(job);
         ts_turns_take(server);
-        for (uint32_t j = 0; j < server->job_count; j++)
-            if (ts_job_send(server->jobs[j])) again = true;
+        for (uint32_t i = 0; i < 2 * server->job_count; i++)
+            if ((job = ts_server_part(server, i)) && ts_job_send(job)) again = true;
     }
-    for (uint32_t j = 0; j < server->job_count; j++) ts_job_reply(server->jobs[j]);
+    for (uint32_t i = 0; i < 2 * server->job_count; i++)
+        if ((job = ts_server_part(server, i))) ts_job_reply(job);
     server->flushing = false;
 }
 
@@ -141,6 +146,7 @@ static void forgive_absence(ts_server *server) {
 
 void ts_server_tick(ts_server *server) {
     forgive_absence(server);
+    ts_replica_watch_tick(server);
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_tick(server->jobs[j]);
     ts_server_flush(server);
 }
@@ -205,7 +211,7 @@ const char *ts_server_message(const ts_server *server) { return server->message.
 
 bool ts_server_idle(const ts_server *server) {
     for (uint32_t j = 0; j < server->job_count; j++)
-        if (server->jobs[j]->rounds.running > 0 || server->jobs[j]->checkpoint.running > 0) return false;
+        if (!ts_job_idle(server->jobs[j])) return false;
     return true;
 }
 

@@ -61,6 +61,22 @@ static void dump_memory(const ts_job *job, FILE *out) {
     else fprintf(out, " none\n");
 }
 
+/* The part that this server stands in for, and how its own is held. */
+static void dump_replica(const ts_job *job, FILE *out) {
+    const ts_replica *replica = &job->replica;
+    const ts_job *part = job->standin;
+    uint32_t unconfirmed = 0;
+    if (!part) return;
+    for (uint32_t s = 0; s < job->store.count; s++) unconfirmed += job->store.slices[s].unconfirmed;
+    fprintf(out, "    replicas: %s, forwarded %" PRIu64 " packets, not confirmed %u, repeated %" PRIu64 "\n",
+            replica->mirrors ? "held twice" : "held once", replica->forwarded, unconfirmed, replica->repeated);
+    fprintf(out, "    stands in for server %u: %s, version %" PRIu64 ", at work %u, states compared %" PRIu64 "\n", part->part,
+            part->mute ? "which lives" : "which is dead", ts_store_version(&part->store), part->rounds.running,
+            part->replica.compared);
+    dump_memory(part, out);
+    dump_slices(part, out);
+}
+
 static void dump_job(const ts_job *job, FILE *out) {
     static const char *const states[] = {"running", "finished", "failed"};
     char waiting[512];
@@ -78,6 +94,7 @@ static void dump_job(const ts_job *job, FILE *out) {
     dump_memory(job, out);
     dump_members(job, out);
     dump_slices(job, out);
+    dump_replica(job, out);
 }
 
 void ts_server_dump(const ts_server *server, FILE *out) {

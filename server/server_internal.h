@@ -5,6 +5,7 @@
 
 #include "common/wire/frame.h"
 #include "common/wire/secret.h"
+#include "server/replica.h"
 #include "server/server.h"
 
 struct ts_job;
@@ -32,6 +33,8 @@ typedef struct {
     uint64_t no_room;                   /* slice packets refused because the worker's share was full */
     uint64_t withheld;                  /* answers that were not queued, since the peer does not read */
     uint64_t last_abort_us;
+    uint32_t dead_known;                /* a worker: how many dead servers it has said to know of */
+    uint64_t dead_told_us;              /* when it was told last */
 } ts_link;
 
 struct ts_server {
@@ -51,6 +54,7 @@ struct ts_server {
     terse_status job_failure; /* of the first job that failed, and why */
     ts_error job_message;
     uint64_t last_tick_us;
+    ts_replica_watch watch; /* over the other servers, with replicas */
     bool stays;     /* without jobs, too */
     bool draining;  /* the end has been asked for */
     char last_checkpoint[512];
@@ -68,6 +72,8 @@ uint64_t ts_server_deadline_us(const ts_server *server);
 /* "worker 2 (rank 4, host h1)". */
 const char *ts_server_peer_name(const ts_server *server, uint32_t peer);
 
+/* All parts of all jobs, own ones and those it stands in for; NULL where there is none. i: below 2 * job_count. */
+struct ts_job *ts_server_part(const ts_server *server, uint32_t i);
 /* After a job's end: perhaps the server's own. */
 void ts_server_job_ended(ts_server *server, const struct ts_job *job);
 /* Ends all jobs and the server: the first reason stays, everybody else is told by Abort. */

@@ -46,8 +46,9 @@ ts_server_memory ts_server_memory_of(const ts_server *server) {
     server->transport->ops->counters(server->transport, &counters);
     memory.queued = (size_t)counters.queued_bytes;
     memory.spare = ts_buffer_pool_bytes(server->transport->pool);
-    for (uint32_t j = 0; j < server->job_count; j++) {
-        const ts_job *job = server->jobs[j];
+    for (uint32_t i = 0; i < 2 * server->job_count; i++) {
+        const ts_job *job = ts_server_part(server, i);
+        if (!job) continue;
         ts_store_memory store = ts_store_bytes(&job->store);
         add_store(&memory.store, &store);
         memory.scratch += ts_rounds_bytes(&job->rounds) + job->replies.room * sizeof *job->replies.packets;

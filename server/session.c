@@ -12,7 +12,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
                     const char *reason) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Welcome body = TERSE__WELCOME__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_WELCOME;
     header.welcome = &body;
     body.verdict = verdict;
@@ -23,6 +23,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     body.version = ts_store_version(&job->store);
     body.protocol = TS_PROTOCOL_VERSION;
     body.settles = job->members.quorums.active;
+    body.replicas = job->server->watch.on;
     Terse__Resumed resumed = TERSE__RESUMED__INIT;
     ts_checkpoint_welcome(job, worker, &body, &resumed);
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
@@ -40,6 +41,7 @@ static void accept(ts_job *job, uint32_t worker) {
         job->last_progress_us = ts_server_now(job->server);
         ts_log(TS_LOG_INFO, "job", "a worker has attached", "worker=\"%s\" attached=%u of=%u",
                ts_job_worker_name(job, worker), job->members.attached, job->members.count);
+        if (!job->own) ts_replica_follow_members(job);
     }
     welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
 }
@@ -136,6 +138,7 @@ static terse_status take_settings(const ts_job *job, uint32_t worker, const ts_c
         return ts_error_set(reason, TERSE_EUNSUPPORTED, "a relay serves one job, and %s is of another", name);
     if (job->server->upstream && contract->mode != TS_MODE_BSP)
         return ts_error_set(reason, TERSE_EUNSUPPORTED, "consistency.mode of %s must be bsp below a relay", name);
+    TS_TRY(ts_replica_allows(job, contract, reason));
     terse_status status = ts_config_of_contract(contract, own, config, &detail);
     if (status != TERSE_OK)
         return ts_error_set(reason, status == TERSE_ECONFIG ? TERSE_EMISMATCH : status, "server %u cannot run what %s asks for: %s",
@@ -172,10 +175,11 @@ static terse_status compare(const ts_job *job, uint32_t worker, const ts_contrac
                         difference.text);
 }
 
-/* The job has its contract, and what it goes on from must be of the same. */
-static terse_status begin_checkpoints(ts_job *job, ts_error *reason) {
+/* The job has its contract: a stand-in is made ready, and what it goes on from must be of the same. */
+static terse_status begin_rest(ts_job *job, ts_error *reason) {
     reason->text[0] = '\0';
-    terse_status status = ts_checkpoint_begin(job, reason);
+    terse_status status = ts_replica_begin(job);
+    if (status == TERSE_OK) status = ts_checkpoint_begin(job, reason);
     if (status != TERSE_OK && !reason->text[0])
         return ts_error_set(reason, status, "server %u cannot begin: %s", job->server->index, terse_strerror(status));
     return status;
@@ -205,7 +209,7 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
                               ts_job_worker_name(job, worker));
     else status = first ? adopt(job, worker, contract, &reason) : compare(job, worker, contract, &reason);
     if (!first || status != TERSE_OK) ts_contract_destroy(contract);
-    if (first && status == TERSE_OK) status = begin_checkpoints(job, &reason);
+    if (first && status == TERSE_OK) status = begin_rest(job, &reason);
     if (status != TERSE_OK) refuse(job, worker, status, &reason);
     else accept(job, worker);
     return TERSE_OK;
@@ -214,7 +218,7 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
 terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__Done *done) {
     bool news = !job->members.members[worker].done;
     ts_membership_done(&job->members, worker, done->steps);
-    ts_link_ack(job->server, ts_job_peer(job, worker), job->id, done->steps, TERSE_OK, NULL, 0, NULL);
+    ts_link_ack(job, ts_job_peer(job, worker), done->steps, TERSE_OK, NULL, 0, NULL);
     if (!news) return TERSE_OK;
     ts_log(TS_LOG_INFO, "job", "a worker is done", "worker=\"%s\" steps=%llu done=%u of=%u",
            ts_job_worker_name(job, worker), (unsigned long long)done->steps, job->members.done, job->members.count);

@@ -5,7 +5,14 @@
 #include "server/job.h"
 #include "server/peer_link.h"
 
+/*
+ * What servers send each other of what was pushed counts with the pushes. A part that this server has taken over has no
+ * bytes of its own.
+ */
 static void count_bytes(const ts_job *job, Terse__Stats *stats) {
+    if (job->own) return;
+    stats->bytes_in += job->replica.bytes_in;
+    if (job->replica.steady) stats->steady_bytes_in += job->replica.bytes_in - job->replica.steady_base;
     for (uint32_t w = 0; w < job->members.count; w++) {
         const ts_link *link = &job->server->links[ts_job_peer(job, w)];
         stats->bytes_in += link->bytes_in;
@@ -24,7 +31,7 @@ static terse_status build(ts_job *job, ts_buffer **frame) {
     if (!hashes || !list) goto out;
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Stats stats = TERSE__STATS__INIT;
-    header.job = job->id;
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_STATS;
     header.stats = &stats;
     for (uint32_t s = 0; s < count; s++) {

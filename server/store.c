@@ -165,6 +165,8 @@ void ts_store_drop(ts_slice_state *slice, uint32_t worker) {
     slot->packet = NULL;
     slot->len = 0;
     slice->held--;
+    if (slot->unconfirmed) slice->unconfirmed--;
+    slot->unconfirmed = false;
 }
 
 void ts_store_compact(ts_store *store, uint32_t worker) {

@@ -43,6 +43,8 @@ typedef struct {
     uint64_t next;         /* one more than the last step of which a packet was applied: the worker's clock here */
     uint64_t arrived_us;
     bool acked;            /* an explicit Ack was sent for it */
+    bool unconfirmed;      /* with replicas: the stand-in has not said that it holds it, too */
+    uint64_t forwarded_us; /* when it was sent there last */
     uint8_t owed;
     uint64_t have, want;   /* TS_OWED_DELTA: the versions that it holds and wants */
     uint64_t want_snapshot, want_params, want_word;
@@ -82,6 +84,8 @@ typedef struct {
     ts_slot *slots;         /* [own] one a worker */
     ts_decode_state **push_states; /* [own] one a worker; NULL unless the push pipeline keeps them */
     uint32_t held;          /* slots that hold a packet */
+    uint32_t unconfirmed;   /* of these */
+    bool unset;             /* with replicas: it has first values, and the stand-in has not said that it has them, too */
     ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
     uint32_t log_entries;
     size_t log_bytes;

@@ -45,7 +45,7 @@ static void send_lost(ts_job *job, uint32_t peer, const uint32_t *workers, size_
     ts_mem_free(lives);
 }
 
-/* Server 0 says to one server, or to all, whom the job has given up. */
+/* The leading server says to one server, or to all, whom the job has given up. */
 static void send_all(ts_job *job, uint32_t peer) {
     uint32_t *list = ts_mem_calloc(job->members.count, sizeof *list);
     size_t count = 0;
@@ -68,7 +68,7 @@ static void give_up(ts_job *job, uint32_t worker, const char *why) {
         used += slice->slots[worker].frame != NULL;
         missing += job->consistency->misses(&job->members, slice, worker);
     }
-    if (job->server->index == 0 && missing > 0) job->members.lost_rounds++;
+    if (ts_replica_leads(job->server) && missing > 0) job->members.lost_rounds++;
     ts_membership_lose(&job->members, worker);
     ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
            "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u", ts_job_worker_name(job, worker),
@@ -81,14 +81,15 @@ bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
     ts_member *member = &job->members.members[worker];
     uint64_t now_us = ts_server_now(job->server);
     if (!may_go_on(job, worker)) return false;
-    if (job->server->index == 0) {
+    if (ts_replica_leads(job->server)) {
         give_up(job, worker, why);
         send_all(job, UINT32_MAX);
         return true;
     }
     if (member->lost_asked_us > 0 && now_us - member->lost_asked_us < ASK_AGAIN_US) return true;
     member->lost_asked_us = now_us;
-    uint32_t lead = ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0);
+    uint32_t lead = ts_replica_lead_peer(job->server);
+    if (lead == job->server->transport->peer_count) return true; /* the job is about to end for another reason */
     if (now_us - job->server->links[lead].last_heard_us > ts_server_deadline_us(job->server)) {
         give_up(job, worker, why); /* it has ended the job, and left */
         return true;
@@ -107,9 +108,9 @@ static void fail_for(ts_job *job, uint32_t worker, const char *why) {
 
 terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) {
     TS_REQUIRE(message->n_workers == message->n_incarnations, TERSE_ECORRUPT);
-    bool leads = job->server->index == 0;
+    bool leads = ts_replica_leads(job->server);
     const char *from = ts_server_peer_name(job->server, peer);
-    TS_REQUIRE(leads || job->server->transport->peers[peer].index == 0, TERSE_EPEER);
+    TS_REQUIRE(leads || peer == ts_replica_lead_peer(job->server), TERSE_EPEER);
     for (size_t i = 0; i < message->n_workers; i++)
         TS_REQUIRE(message->workers[i] < job->members.count, TERSE_ECORRUPT);
     for (size_t i = 0; i < message->n_workers; i++) {
@@ -127,7 +128,7 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
 }
 
 void ts_loss_late(struct ts_job *job, uint32_t peer) {
-    if (job->server->index == 0) send_all(job, peer);
+    if (ts_replica_leads(job->server)) send_all(job, peer);
 }
 
 void ts_loss_tell(struct ts_job *job, uint32_t worker) {

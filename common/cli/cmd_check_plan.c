@@ -37,6 +37,7 @@ static void print_parts(const ts_plan_server *server) {
     if (server->estimates) printf(", estimate (ef21) %s", bytes(server->estimates).text);
     if (server->receivers) printf(", delta's state %s", bytes(server->receivers).text);
     printf(", packet log %s, working memory %s", bytes(server->log).text, bytes(server->scratch).text);
+    if (server->standin) printf(", all of this of the server that it stands in for %s", bytes(server->standin).text);
 }
 
 /* A packet of 8 bytes an element, the most that any takes, has to fit into a message. */
@@ -76,6 +77,17 @@ static void print_memory(const ts_plan *plan, const ts_config *config) {
                "limits.traffic_bytes / workers): behind a slow worker they are sent more than once\n",
                bytes(most->push).text, bytes(share).text);
     note_large_slice(plan, config);
+}
+
+/* What servers.replicas costs, beside memory. */
+static void print_replicas(const ts_plan *plan, const ts_config *config) {
+    uint64_t most = 0;
+    if (config->servers.replicas == 0) return;
+    if (plan->servers < 2) printf("note: servers.replicas 1 needs two servers at least; this is for one\n");
+    for (uint32_t s = 0; s < plan->servers; s++)
+        if (plan->server[s].push > most) most = plan->server[s].push;
+    printf("  servers.replicas 1: the memory above is twice that without it; a server sends all that is pushed to it on to the "
+           "next one (at most %s a round), and does the work of two\n", bytes(most * plan->workers).text);
 }
 
 /* How far the largest is above the mean, in percent. */
@@ -144,6 +156,7 @@ terse_status ts_check_print_plan(const ts_config *config, const ts_shapes *shape
         return status;
     }
     print_memory(&plan, config);
+    print_replicas(&plan, config);
     if (layout->placement) print_placement(&plan, layout->shared_hosts);
     ts_plan_free(&plan);
     return TERSE_OK;

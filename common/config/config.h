@@ -77,7 +77,7 @@ typedef struct {
     struct {
         char *group;          /* who belongs together, with relays */
         uint64_t slice_elems;
-        uint32_t replicas;    /* 0 in this version */
+        uint32_t replicas;    /* 1: the next server holds each slice, too */
         uint32_t history;     /* packets of each slice kept for workers that are behind */
     } servers;
     struct {

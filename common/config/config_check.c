@@ -24,8 +24,24 @@ static bool is_built_in(const char *model) {
     return false;
 }
 
+/* A stand-in comes to the same rounds as the owner because they are functions of the packets in them. */
+static terse_status check_replicas(const ts_config_source *source, const ts_config *config) {
+    if (config->servers.replicas == 0) return TERSE_OK;
+    if (config->consistency.mode != TS_MODE_BSP)
+        return ts_config_refuse(source, "servers.replicas", "without rounds (consistency.mode ssp, asp) the order in which packets "
+                                "came decides what comes of them, and a second server has another; allowed here: 0");
+    if (config->consistency.stragglers != TS_STRAGGLERS_WAIT)
+        return ts_config_refuse(source, "servers.replicas", "with consistency.stragglers proceed or backup a round depends on who "
+                                "came first, and a second server may see another; allowed here: 0");
+    if (ts_config_checkpoints(config))
+        return ts_config_refuse(source, "servers.replicas", "together with checkpoint.dir not in this version; allowed here: 0");
+    if (config->upstream.config)
+        return ts_config_refuse(source, "servers.replicas", "not below a relay (upstream.config); allowed here: 0");
+    return TERSE_OK;
+}
+
 static terse_status check_consistency(const ts_config_source *source, const ts_config *config) {
-    if (config->servers.replicas != 0) return ts_config_refuse(source, "servers.replicas", "not in this version; allowed: 0");
+    TS_TRY(check_replicas(source, config));
     if (config->consistency.mode != TS_MODE_BSP && config->optimizer.name == TS_OPTIMIZER_NONE) {
         return ts_config_refuse(source, "consistency.mode",
                                 "with optimizer.name none a pull carries a round's average; allowed here: bsp");

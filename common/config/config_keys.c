@@ -104,8 +104,10 @@ const ts_config_key ts_config_keys[] = {
      .doc = "With relays: the group that a server or relay serves and its workers belong to; 1 to 31 characters."},
     {"servers.slice_elems", TS_KEY_U64, AT(servers.slice_elems), "262144", .low = 1, .high = 1u << 26,
      .unit = "elements", .doc = "Tensors are cut into slices of so many elements; servers share out slices."},
-    {"servers.replicas", TS_KEY_U32, AT(servers.replicas), "0", .low = 0, .high = 16,
-     .doc = "Further servers that hold each slice; only 0 in this version."},
+    {"servers.replicas", TS_KEY_U32, AT(servers.replicas), "0", .low = 0, .high = 1,
+     .doc = "1: a second server, the next one, holds each slice, too, and takes over when the first one dies: nothing that was "
+            "acknowledged is lost, and the job goes on. Takes twice the servers' memory and work, and two servers at least. "
+            "With `consistency.mode` `bsp` and `consistency.stragglers` `wait`, without checkpoints and relays."},
     {"servers.history", TS_KEY_U32, AT(servers.history), "16", .low = 1, .high = 1024, .unit = "packets",
      .doc = "Pull packets of each slice kept for workers that are behind; older ones get a snapshot."},
 

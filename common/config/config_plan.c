@@ -114,6 +114,11 @@ static void fill(ts_plan *plan, const ts_contract *contract, const ts_config *co
         server->memory = server->params + server->reference + server->optimizer + server->estimates + server->receivers +
                          server->log + server->scratch;
     }
+    for (uint32_t s = 0; s < plan->servers && config->servers.replicas > 0 && plan->servers > 1; s++) {
+        const ts_plan_server *owner = &plan->server[(s + plan->servers - 1) % plan->servers];
+        plan->server[s].standin = owner->memory - owner->standin;
+        plan->server[s].memory += plan->server[s].standin;
+    }
     ts_plan_worker *worker = &plan->worker;
     worker->memory = worker->residual + worker->velocity + worker->estimate + worker->delta + worker->outbox;
 }

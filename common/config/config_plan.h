@@ -19,6 +19,7 @@ typedef struct {
     uint64_t receivers;       /* what `delta` keeps, for all workers */
     uint64_t log;             /* the packet log when it is full */
     uint64_t scratch;         /* working memory of TS_PLAN_THREADS threads */
+    uint64_t standin;         /* all of that of the server that it stands in for (servers.replicas) */
     uint64_t memory;          /* of all these */
 } ts_plan_server;
 

@@ -202,6 +202,7 @@ static void count_jobs(ts_sim_network *net) {
     }
     if (net->job_count == 0) net->jobs[net->job_count++].workers = net->options.workers;
     for (uint32_t j = 0; j < net->job_count; j++) snprintf(net->jobs[j].name, sizeof net->jobs[j].name, "job%u", j);
+    if (net->job_count == 1) snprintf(net->jobs[0].name, sizeof net->jobs[0].name, "default"); /* as of a config that names none */
     net->joined = net->options.late_jobs < net->job_count ? net->job_count - net->options.late_jobs : 0;
 }
 

@@ -39,13 +39,21 @@ typedef struct {
     uint32_t next_push;
     uint64_t pushed;   /* whole steps */
     uint64_t sum;      /* the sequence of the barrier; 0 before it */
+    uint64_t sums;     /* how many it is past */
     uint64_t ready_us; /* its gradient is computed then */
     uint64_t dies_us;  /* with spec.kill_after */
     bool asked;
 } worker;
 
+struct cluster;
 typedef struct {
+    struct cluster *cluster;
+    uint32_t server;
+} listener;
+
+typedef struct cluster {
     const ts_cluster_spec *spec;
+    listener listeners[TS_CLUSTER_WORKERS];
     ts_config *config;   /* the servers' */
     ts_config *jobs[TS_SIM_JOBS];
     ts_sim_network *network;
@@ -81,7 +89,8 @@ static void note_event(cluster *c, const ts_cluster_event *event) {
 }
 
 static void on_receipt(void *context, const ts_receipt *receipt) {
-    note_event(context, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .receipt = *receipt});
+    const listener *from = context;
+    note_event(from->cluster, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .server = from->server, .receipt = *receipt});
 }
 
 static void note_holdings(cluster *c, uint32_t w) {
@@ -195,14 +204,21 @@ static void leave(cluster *c, uint32_t w) {
     c->workers[w].phase = GONE;
 }
 
-/* Whether the worker is past the barrier. */
+/* Whether the worker is past the barrier in front of its next step, or of the end. */
 static bool met(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    double one = 1;
-    if (!c->spec->barrier) return true;
-    if (me->sum == 0 && ts_client_reduce(me->client, &one, 1, &me->sum) != TERSE_OK)
+    bool last = me->step == c->spec->steps[w];
+    double term = (double)(w + 1), want = 0;
+    if (last ? !c->spec->barrier : c->spec->sum_every == 0 || me->step % c->spec->sum_every || me->sums > me->step / c->spec->sum_every)
+        return true;
+    if (me->sum == 0 && ts_client_reduce(me->client, &term, 1, &me->sum) != TERSE_OK)
         note_failure(c, "worker", w, ts_client_message(me->client));
-    return ts_client_reduced(me->client, me->sum, &one, 1);
+    if (!ts_client_reduced(me->client, me->sum, &term, 1)) return false;
+    for (uint32_t v = 0; v < c->spec->network.workers; v++) want += v + 1;
+    if (term != want && c->spec->sum_every) note_failure(c, "worker", w, "a sum over all workers is wrong");
+    if (!last) me->sum = 0;
+    me->sums++;
+    return true;
 }
 
 /* The first of a job's workers that lives. */
@@ -247,7 +263,7 @@ static void drive(cluster *c, uint32_t w) {
                 note_failure(c, "worker", w, ts_client_message(me->client));
     }
     for (;;) {
-        if (me->phase == PUSHING && me->step == c->spec->steps[w] && !met(c, w)) return;
+        if (me->phase == PUSHING && !met(c, w)) return;
         if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
             if (ts_client_done(me->client) != TERSE_OK) note_failure(c, "worker", w, "done failed");
             me->phase = FETCHING;
@@ -291,9 +307,26 @@ static bool everybody_ended(cluster *c, bool *finished) {
     return ended;
 }
 
+/* Whether a server is stopped now. */
+static bool stopped(const cluster *c, uint32_t server) {
+    uint64_t now = ts_sim_now_us(c->network);
+    return c->spec->stop.at_us && server == c->spec->stop.a && now >= c->spec->stop.at_us && now < c->spec->stop.until_us;
+}
+
+static void deliver(cluster *c, uint32_t peer) {
+    if (c->dead[peer] || stopped(c, peer)) return;
+    uint32_t servers = c->spec->network.servers;
+    if (peer >= servers && !c->workers[peer - servers].client) return;
+    ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
+    while (endpoint->ops->poll(endpoint)) continue;
+    if (peer < servers) ts_server_flush(c->servers[peer]);
+    else drive(c, peer - servers);
+}
+
 static void tick(cluster *c) {
     for (uint32_t s = 0; s < c->spec->network.servers; s++) {
-        if (c->dead[s]) continue;
+        if (c->dead[s] || stopped(c, s)) continue;
+        deliver(c, s); /* what came while it was stopped */
         ts_server_tick(c->servers[s]);
         ts_server_flush(c->servers[s]);
     }
@@ -301,16 +334,6 @@ static void tick(cluster *c) {
         if (c->workers[w].client && !c->dead[c->spec->network.servers + w]) ts_client_tick(c->workers[w].client);
         drive(c, w);
     }
-}
-
-static void deliver(cluster *c, uint32_t peer) {
-    if (c->dead[peer]) return;
-    uint32_t servers = c->spec->network.servers;
-    if (peer >= servers && !c->workers[peer - servers].client) return;
-    ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
-    while (endpoint->ops->poll(endpoint)) continue;
-    if (peer < servers) ts_server_flush(c->servers[peer]);
-    else drive(c, peer - servers);
 }
 
 /* When something is next to be done that no frame brings. */
@@ -328,12 +351,26 @@ static void run_pools(cluster *c) {
     }
 }
 
+/* Whose time has come dies, between two frames of it. */
+static void kill_servers(cluster *c) {
+    uint64_t now = ts_sim_now_us(c->network);
+    if (c->spec->cut.at_us) ts_sim_cut(c->network, c->spec->cut.a, c->spec->cut.b, now >= c->spec->cut.at_us && now < c->spec->cut.until_us);
+    for (unsigned k = 0; k < TS_CLUSTER_KILLS; k++) {
+        uint64_t at = k ? c->spec->kills[k - 1].at_us : c->spec->kill_at_us;
+        uint32_t peer = k ? c->spec->kills[k - 1].peer : c->spec->kill_peer;
+        if (at == 0 || now < at || c->dead[peer]) continue;
+        c->dead[peer] = true;
+        ts_sim_kill(c->network, peer);
+    }
+}
+
 static void run_until(cluster *c, uint64_t tick_us) {
     for (;;) {
         uint32_t peer;
         bool delivered = ts_sim_step(c->network, next_work(c, tick_us), &peer);
         run_pools(c); /* their clock, too, before anybody submits */
         kill_due(c);
+        kill_servers(c);
         if (delivered) deliver(c, peer);
         else if (ts_sim_now_us(c->network) >= tick_us) return;
     }
@@ -344,10 +381,7 @@ static void run_to_the_end(cluster *c) {
     bool finished = false;
     while (!everybody_ended(c, &finished) && ts_sim_now_us(c->network) < c->spec->limit_us) {
         run_until(c, next_tick);
-        if (c->spec->kill_at_us && ts_sim_now_us(c->network) >= c->spec->kill_at_us && !c->dead[c->spec->kill_peer]) {
-            c->dead[c->spec->kill_peer] = true;
-            ts_sim_kill(c->network, c->spec->kill_peer);
-        }
+        kill_servers(c);
         if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
             ts_sim_join(c->network);
             c->joined++;
@@ -360,6 +394,7 @@ static void run_to_the_end(cluster *c) {
     c->result->finished = finished;
     c->result->took_us = ts_sim_now_us(c->network);
     for (uint32_t s = 0; s < c->spec->network.servers && !c->result->ended; s++) {
+        if (c->dead[s]) continue;
         char text[512];
         ts_server_waiting(c->servers[s], text, sizeof text);
         if (text[0]) note_failure(c, "still running, server", s, text);
@@ -409,7 +444,8 @@ static terse_status create_members(cluster *c, ts_error *error) {
         timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
         ts_executor *executor = c->spec->pool_threads ? &c->pools[s].executor : &ts_executor_inline;
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
-        ts_server_set_receipts(c->servers[s], on_receipt, c);
+        c->listeners[s] = (listener){c, s};
+        ts_server_set_receipts(c->servers[s], on_receipt, &c->listeners[s]);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         ts_transport *endpoint = ts_sim_endpoint(c->network, c->spec->network.servers + w);

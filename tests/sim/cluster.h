@@ -16,6 +16,7 @@
 
 #define TS_CLUSTER_TENSORS 4
 #define TS_CLUSTER_WORKERS 8
+#define TS_CLUSTER_KILLS 2
 
 /* The tensors every simulated worker declares. */
 typedef struct {
@@ -37,8 +38,17 @@ typedef struct {
     uint32_t kill_peer;
     uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
     uint64_t kill_us[TS_CLUSTER_WORKERS];    /* or at that time, whatever it is doing; 0: never */
+    struct {
+        uint64_t at_us;
+        uint32_t peer;
+    } kills[TS_CLUSTER_KILLS - 1];      /* further ones */
     uint64_t pull_every;                /* tensors 0 and 2 are pulled in every so many steps only; 0 or 1: all */
     bool barrier;                       /* all meet in a sum before they say done */
+    uint64_t sum_every;                 /* and before every so many steps; 0: not */
+    struct {
+        uint64_t at_us, until_us;
+        uint32_t a, b;                  /* peers */
+    } stop, cut;                        /* stop: peer a, a server, does nothing meanwhile, as with SIGSTOP. cut: nothing passes between the two meanwhile; at_us 0: never */
     bool records;                       /* keep the events */
     uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */
     struct {
@@ -62,6 +72,7 @@ typedef struct {
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
     uint64_t version;
     ts_receipt receipt;      /* of a server */
+    uint32_t server;         /* which; with replicas two say the same of a slice */
 } ts_cluster_event;
 
 /* What is left at the end. Arrays: [own], ts_cluster_result_free. */

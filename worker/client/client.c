@@ -20,7 +20,7 @@ static terse_status find_servers(ts_client *client) {
     TS_REQUIRE(client->servers, TERSE_ENOMEM);
     uint64_t now = ts_client_now(client);
     for (uint32_t s = 0; s < client->server_count; s++) {
-        client->servers[s].peer = ts_transport_find(transport, TS_ROLE_SERVER, s);
+        client->servers[s].peer = client->servers[s].home = ts_transport_find(transport, TS_ROLE_SERVER, s);
         client->servers[s].heard_us = client->servers[s].sent_us = now;
         client->servers[s].rto_us = TS_CLIENT_RTO_US;
     }

@@ -120,7 +120,7 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
 void ts_client_send_contract(ts_client *client, ts_client_server *server) {
     Terse__Contract body = TERSE__CONTRACT__INIT;
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = client->job;
+    ts_client_head(client, server, &header);
     header.body_case = TERSE__HEADER__BODY_CONTRACT;
     header.contract = &body;
     uint8_t *bytes = NULL;
@@ -144,7 +144,7 @@ void ts_client_send_contract(ts_client *client, ts_client_server *server) {
 static uint32_t send_set_frame(ts_client *client, ts_client_server *server, uint32_t from) {
     Terse__Set body = TERSE__SET__INIT;
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = client->job;
+    ts_client_head(client, server, &header);
     header.body_case = TERSE__HEADER__BODY_SET;
     header.set = &body;
     ts_buffer *frame = NULL;
@@ -193,6 +193,7 @@ void ts_client_send_snapshot_pull(ts_client *client, ts_client_server *server) {
 }
 
 void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome) {
+    client->replicas = client->replicas || welcome->replicas;
     if (client->state != TS_CLIENT_ATTACHING || !(server->requests & (TS_REQUEST_HELLO | TS_REQUEST_CONTRACT))) return;
     if (welcome->verdict == TERSE__WELCOME__VERDICT__REFUSED) {
         terse_status status = welcome->status ? (terse_status)welcome->status : TERSE_EPEER;

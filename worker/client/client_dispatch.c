@@ -4,10 +4,15 @@
 
 #include "worker/client/client_internal.h"
 
-static ts_client_server *server_of(ts_client *client, uint32_t peer) {
+static void note_heard(ts_client *client, uint32_t peer) {
     for (uint32_t s = 0; s < client->server_count; s++)
-        if (client->servers[s].peer == peer) return &client->servers[s];
-    return NULL;
+        if (client->servers[s].peer == peer) client->servers[s].heard_us = ts_client_now(client);
+}
+
+static bool knows(const ts_client *client, uint32_t peer) {
+    for (uint32_t s = 0; s < client->server_count; s++)
+        if (client->servers[s].peer == peer) return true;
+    return false;
 }
 
 static void on_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
@@ -34,6 +39,7 @@ static void dispatch(ts_client *client, ts_client_server *server, ts_buffer *buf
     case TERSE__HEADER__BODY_ABORT: on_abort(client, server, header->abort); break;
     case TERSE__HEADER__BODY_HEARTBEAT:
         snprintf(server->waiting, sizeof server->waiting, "%s", header->heartbeat->waiting);
+        ts_client_on_dead(client, header->heartbeat);
         break;
     case TERSE__HEADER__BODY_CHECKPOINT: ts_client_on_checkpoint(client, header->checkpoint); break;
     case TERSE__HEADER__BODY_MEMBERS: break; /* who takes part is the servers' business in BSP */
@@ -43,16 +49,16 @@ static void dispatch(ts_client *client, ts_client_server *server, ts_buffer *buf
 
 void ts_client_on_frame(void *context, uint32_t peer, ts_buffer *buffer) {
     ts_client *client = context;
-    ts_client_server *server = server_of(client, peer);
     ts_frame frame = {0};
-    if (!server || client->state == TS_CLIENT_FAILED) return;
+    if (!knows(client, peer) || client->state == TS_CLIENT_FAILED) return;
     client->counters.bytes_in += buffer->len;
     if (ts_frame_parse(buffer, &frame) != TERSE_OK) {
         client->counters.dropped_frames++; /* a frame that was damaged on its way is asked for again */
         return;
     }
-    server->heard_us = ts_client_now(client);
-    if (frame.header->job == client->job) dispatch(client, server, buffer, &frame);
+    note_heard(client, peer);
+    ts_client_server *server = ts_client_speaker(client, peer, frame.header);
+    if (server && frame.header->job == client->job) dispatch(client, server, buffer, &frame);
     else client->counters.dropped_frames++;
     ts_frame_release(&frame);
 }

@@ -28,6 +28,7 @@
 #define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
 #define TS_CLIENT_REFUSED_US 200000u /* after so long a packet that was refused as corrupt is sent again */
 #define TS_CLIENT_REFUSALS_MAX 5u /* of one packet as corrupt: sent again it will be no better */
+#define TS_CLIENT_DEAD_LISTED 64u    /* in one heartbeat; the job does not live to see so many */
 #define TS_CLIENT_BAD_PACKETS_MAX 16u /* checksummed packets that do not decode before the client gives up */
 
 /* A packet of the downlink that waits until the user lets param change. */
@@ -86,7 +87,9 @@ enum {
 };
 
 typedef struct {
-    uint32_t peer;
+    uint32_t peer;          /* who speaks for it: the server itself, or its stand-in when it is dead */
+    uint32_t home;          /* the server itself */
+    bool dead;
     const uint32_t *slices; /* global number of each of its slices, in its order */
     uint32_t slice_count;
     unsigned requests;
@@ -129,6 +132,8 @@ struct ts_client {
     uint32_t samples;         /* of the gradients pushed now; 0 when nobody said */
     uint32_t pushed_tensors;  /* tensors not IDLE */
     uint32_t deferred_tensors;
+    bool replicas;            /* a server that dies has a stand-in; the servers say when */
+    uint32_t dead_count;      /* servers */
     bool settles;             /* servers do not wait for stragglers: only an Ack settles a push, and rounds are skipped */
     bool sets_parameters;     /* worker 0, on servers that have none yet */
     ts_scratch *scratch;        /* of encoding */
@@ -179,6 +184,18 @@ const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
 void ts_client_on_challenge(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome);
 /* Whether a server that lets us in has proven what it had to; fails otherwise. */
 bool ts_client_trusts(ts_client *client, const ts_client_server *server);
+
+/* ---- client_failover.c ---- */
+/* Whose message it is: the server that the header's part, or else the peer, stands for; NULL: nobody's whom we talk to. */
+ts_client_server *ts_client_speaker(ts_client *client, uint32_t peer, const Terse__Header *header);
+/* Job and part of a header. */
+void ts_client_head(const ts_client *client, const ts_client_server *server, Terse__Header *header);
+/* A server says whom the job goes on without: their stand-ins take their places. */
+void ts_client_on_dead(ts_client *client, const Terse__Heartbeat *heartbeat);
+/* Notes in a heartbeat whom we take for dead. list: room for TS_CLIENT_DEAD_LISTED. */
+void ts_client_list_dead(const ts_client *client, Terse__Heartbeat *beat, uint32_t *list);
+/* So long a server may be silent before we give up. */
+uint64_t ts_client_patience_us(const ts_client *client, const ts_client_server *server);
 
 /* ---- client_send.c ---- */
 /* Hands a finished frame to the transport and drops the caller's reference. NULL is fine. */

@@ -68,13 +68,15 @@ static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now)
     ts_client_waiting(client, waiting, sizeof waiting);
     beat.step = ts_client_step(client);
     beat.waiting = waiting;
+    uint32_t dead[TS_CLIENT_DEAD_LISTED];
+    ts_client_list_dead(client, &beat, dead);
     ts_client_send_control(client, server, TERSE__HEADER__BODY_HEARTBEAT, &beat);
     server->sent_us = now; /* also when it could not be sent: not again at once */
 }
 
 /* Whether a server has been silent too long; then the client fails and says so. */
 static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
-    if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < client->deadline_us) return false;
+    if (client->state == TS_CLIENT_DECLARING || now - server->heard_us < ts_client_patience_us(client, server)) return false;
     char awaited[200], advice[160] = "";
     uint64_t version;
     ts_client_awaited(client, server, awaited, sizeof awaited);

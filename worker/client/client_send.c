@@ -16,7 +16,7 @@ void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *fram
 
 void ts_client_send_control(ts_client *client, ts_client_server *server, Terse__Header__BodyCase body_case, void *body) {
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = client->job;
+    ts_client_head(client, server, &header);
     header.body_case = body_case;
     header.hello = body; /* all members of the union are pointers to the body */
     ts_buffer *frame = NULL;
@@ -64,6 +64,7 @@ terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, 
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Push push = TERSE__PUSH__INIT;
     uint64_t have;
+    ts_client_head(client, server, &header);
     push.step = client->tensors[place->tensor].step;
     push.samples = client->samples;
     push.pull = !on_demand(client, slice);
@@ -110,7 +111,7 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
         push.have = have;
     }
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = client->job;
+    ts_client_head(client, server, &header);
     header.body_case = TERSE__HEADER__BODY_PUSH;
     header.push = &push;
     ts_buffer *frame = NULL;

@@ -41,19 +41,23 @@ static bool on_loop_thread(const ts_comm_thread *comm) {
 
 /* ---- the stand-in's operations ---- */
 
-static terse_status mail_send(ts_transport *transport, uint32_t peer, ts_buffer *frame) {
-    ts_comm_thread *comm = of(transport);
-    TS_REQUIRE(peer < transport->peer_count, TERSE_EPEER);
+/* frame: NULL to drop the peer. */
+static terse_status post(ts_comm_thread *comm, uint32_t peer, ts_buffer *frame) {
+    TS_REQUIRE(peer < comm->stand_in.peer_count, TERSE_EPEER);
     mail *letter = ts_mem_calloc(1, sizeof *letter);
     TS_REQUIRE(letter, TERSE_ENOMEM);
     letter->peer = peer;
-    letter->frame = ts_buffer_ref(frame);
+    if (frame) letter->frame = ts_buffer_ref(frame);
     *comm->last = letter;
     comm->last = &letter->next;
-    comm->mailed_bytes[peer] += frame->len;
+    if (frame) comm->mailed_bytes[peer] += frame->len;
     /* One wake-up suffices until the queue is emptied; the loop's own mail leaves at the end of its callback. */
     if (!atomic_exchange(&comm->has_mail, true) && comm->started && !on_loop_thread(comm)) uv_async_send(&comm->wake);
     return TERSE_OK;
+}
+
+static terse_status mail_send(ts_transport *transport, uint32_t peer, ts_buffer *frame) {
+    return post(of(transport), peer, frame);
 }
 
 static bool mail_poll(ts_transport *transport) {
@@ -68,8 +72,9 @@ static size_t mail_queued(const ts_transport *transport, uint32_t peer) {
     return comm->mailed_bytes[peer] + real;
 }
 
+/* After what was sent to it before; without memory it stays, and is only spoken with no more. */
 static void mail_drop_peer(ts_transport *transport, uint32_t peer) {
-    (void)transport, (void)peer; /* a client gives up the whole job, never one server */
+    (void)!post(of(transport), peer, NULL);
 }
 
 static uint64_t mail_now_us(const ts_transport *transport) {
@@ -102,8 +107,9 @@ static bool deliver_mail(ts_comm_thread *comm) {
     while (letter) {
         mail *next = letter->next;
         /* What a peer that is gone does not get is found out by the client's timers. */
-        terse_status sent = comm->options.transport->ops->send(comm->options.transport, letter->peer, letter->frame);
-        (void)sent;
+        const ts_transport_ops *ops = comm->options.transport->ops;
+        if (letter->frame) (void)!ops->send(comm->options.transport, letter->peer, letter->frame);
+        else if (ops->drop_peer) ops->drop_peer(comm->options.transport, letter->peer);
         ts_buffer_unref(letter->frame);
         ts_mem_free(letter);
         letter = next;

@@ -112,7 +112,13 @@
     X("variant_disabled.yaml",\
       ":2: error_feedback.variant: \"decayed\": needs error_feedback.enabled true") \
     X("replicas.yaml",\
-      ":2: servers.replicas: \"1\": not in this version; allowed: 0") \
+      ":2: servers.replicas: \"1\": without rounds (consistency.mode ssp, asp) the order") \
+    X("replicas_stragglers.yaml",\
+      ":2: servers.replicas: \"1\": with consistency.stragglers proceed or backup") \
+    X("replicas_checkpoint.yaml",\
+      ":2: servers.replicas: \"1\": together with checkpoint.dir not in this version; allowed here: 0") \
+    X("replicas_two.yaml",\
+      ":2: servers.replicas: \"2\": ") \
     X("ssp.yaml",\
       ":2: consistency.mode: \"ssp\": with optimizer.name none a pull carries a round's average; allowed here: bsp") \
     X("asp.yaml",\

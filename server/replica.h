@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Replicas of slices (servers.replicas: 1). A job's slices are in as many parts as there are servers; a part has an owner,
+ * the server of its number, and a stand-in, the next one, which holds what the owner holds and takes its place when it
+ * dies. Rounds are the same at both, since they are functions of the packets in them: only packets travel.
+ *
+ * replica.c          who is alive, and who takes whose place
+ * replica_owner.c    forwards what was admitted; holds rounds and answers back until the stand-in has it
+ * replica_standin.c  takes what is forwarded
+ *
+ * Thread: the loop's, for all of these.
+ */
+#ifndef TS_SERVER_REPLICA_H
+#define TS_SERVER_REPLICA_H
+
+#include "common/wire/frame.h"
+#include "server/store.h"
+
+struct ts_job;
+struct ts_server;
+
+/* A packet of the next round, at a stand-in whose slice has not come so far. */
+typedef struct {
+    ts_buffer *frame; /* one reference; NULL: there is none */
+    const uint8_t *packet;
+    size_t len;
+    uint64_t step;
+    uint32_t samples;
+} ts_replica_early;
+
+/* The last state of a slice that is compared. */
+typedef struct {
+    bool here, there;
+    uint64_t here_version, there_version, here_hash, there_hash;
+} ts_replica_check;
+
+/* Of one part. All zero without replicas. */
+typedef struct {
+    bool mirrors;             /* owner: the stand-in lives */
+    uint32_t peer;            /* owner: the stand-in's; stand-in: the owner's */
+    uint8_t *left;            /* [own] owner: a worker: that it left is 1 to be said, 2 confirmed */
+    uint32_t leaving;         /* owner: workers whose leaving is not confirmed */
+    uint32_t *told;           /* [own] slices of one message */
+    uint32_t told_count;
+    uint64_t repeated_us;     /* owner: when what is not confirmed was last looked through */
+    bool unconfirmed_sum;     /* owner: the last sum is not confirmed, and nobody has got it */
+    uint64_t sum_said_us;
+    ts_replica_early *early;  /* [own] stand-in: workers × slices */
+    ts_replica_check *checks; /* [own] a slice */
+    uint64_t forwarded, repeated, compared; /* packets, and comparisons of a slice's state */
+    bool steady;
+    uint64_t bytes_in, steady_base;         /* own part: of what other servers sent about the job; before the steady steps */
+} ts_replica;
+
+/* Of a server. */
+typedef struct {
+    bool on;
+    uint8_t *dead;       /* [own] a server: the job goes on without it */
+    uint32_t dead_count;
+    uint64_t said_us;    /* when ALIVE was last said */
+    uint64_t last_dead_us;
+} ts_replica_watch;
+
+/* ---- replica.c ---- */
+/* Returns TERSE_OK, TERSE_ENOMEM. */
+terse_status ts_replica_watch_create(struct ts_server *server) TERSE_NODISCARD;
+void ts_replica_watch_free(struct ts_server *server);
+/* Whether the server's process has ended, or counts as if. server: its number. */
+bool ts_replica_is_dead(const struct ts_server *server, uint32_t number);
+/* The server that speaks for a part: its owner, or the stand-in; the number of servers when both are dead. */
+uint32_t ts_replica_host(const struct ts_server *server, uint32_t part);
+/* Whether this server decides for all of them: it speaks for part 0. */
+bool ts_replica_leads(const struct ts_server *server);
+/* The peer that does; peer_count when nobody is left to. */
+uint32_t ts_replica_lead_peer(const struct ts_server *server);
+/* Says ALIVE, notices silence. */
+void ts_replica_watch_tick(struct ts_server *server);
+/* From another server. Returns TERSE_OK, TERSE_ECORRUPT, TERSE_ESTATE, TERSE_ENOMEM. */
+terse_status ts_replica_message(struct ts_server *server, uint32_t peer, ts_buffer *buffer, const ts_frame *frame)
+    TERSE_NODISCARD;
+/* A worker says which servers it has given up. */
+void ts_replica_told_by_worker(struct ts_server *server, uint32_t peer, const Terse__Heartbeat *heartbeat);
+/*
+ * The own part has its contract: the part that this server stands in for is made. config: [borrow] of the own part.
+ * Returns TERSE_OK, TERSE_ENOMEM, as ts_job_begin.
+ */
+terse_status ts_replica_begin(struct ts_job *own) TERSE_NODISCARD;
+void ts_replica_free(struct ts_job *job);
+/* Whether a job of this contract can have replicas, where they are on. reason: [out] */
+terse_status ts_replica_allows(const struct ts_job *job, const ts_contract *contract, ts_error *reason) TERSE_NODISCARD;
+/* The stand-in's part learns what this server knows of the workers. own: an own part. */
+void ts_replica_follow_members(struct ts_job *own);
+/* The part that a frame of a worker means; NULL when this server does not speak for it. */
+struct ts_job *ts_replica_part(struct ts_job *own, uint32_t part);
+/* The first worker is past the warm-up. */
+void ts_replica_steady(struct ts_job *job);
+/* Sends a Mirror without payload about a part. */
+void ts_replica_say(const struct ts_job *job, Terse__Mirror *body);
+
+/* ---- replica_owner.c ---- */
+/* Whether the slice's round has to wait for the stand-in. */
+bool ts_replica_holds_back(const struct ts_job *job, const ts_slice_state *slice);
+/* The worker's packet was taken into its slot; ts_replica_forward sends all of those. */
+void ts_replica_admitted(struct ts_job *job, ts_slice_state *slice, uint32_t worker);
+void ts_replica_forward(struct ts_job *job, uint32_t worker);
+/* Sends first values of those slices that the stand-in has not confirmed. Returns how many others there are, now in front. */
+size_t ts_replica_forward_set(struct ts_job *job, uint32_t *slices, size_t count);
+/* After each version of a slice, at both: now and then they are compared. */
+void ts_replica_reached(struct ts_job *job, ts_slice_state *slice);
+/* Somebody is done or has left: an own part, before its rounds are looked at. */
+void ts_replica_members_changed(struct ts_job *job);
+/* A sum is there. Returns whether its answer has to wait. */
+bool ts_replica_sum(struct ts_job *job);
+/* Says again what is not confirmed. */
+void ts_replica_owner_tick(struct ts_job *job);
+/* There is no stand-in any more: nothing is held back. */
+void ts_replica_stop_mirroring(struct ts_job *job);
+/* The stand-in holds it. */
+terse_status ts_replica_held(struct ts_job *job, const Terse__Mirror *message) TERSE_NODISCARD;
+
+/* ---- replica_standin.c ---- */
+/* What the owner forwards. */
+terse_status ts_replica_take(struct ts_job *job, ts_buffer *buffer, const ts_frame *frame) TERSE_NODISCARD;
+/* The slice has come to a new version: packets that waited for it are held. The caller looks whether the round can close. */
+void ts_replica_catch_up(struct ts_job *job, ts_slice_state *slice);
+/* A hash that this server has computed, or got from the owner. Ends the job when both are there and differ. */
+void ts_replica_compare(struct ts_job *job, uint32_t local, uint64_t version, uint64_t hash, bool here);
+
+#endif
