@@ -80,12 +80,13 @@ INLINE uint32_t beside_sums(ts_sweep *s, size_t first, size_t end, unsigned want
     sum_registers lanes = no_sums();
     __m256i top = _mm256_setzero_si256();
     size_t i = first, done = 0;
-    while (i + GROUP <= end && sums_group(&view, i, PLAIN, wanted, &lanes, &top)) {
-        i += GROUP;
-        if (done + GROUP > w.n) continue;
+    while (i + GROUP <= end && done + GROUP <= w.n) {
+        if (!sums_group(&view, i, PLAIN, wanted, &lanes, &top)) break;
         encode_group(&w, inverse, done, kind);
+        i += GROUP;
         done += GROUP;
     }
+    while (i + GROUP <= end && sums_group(&view, i, PLAIN, wanted, &lanes, &top)) i += GROUP;
     encode_rest(&w, done);
     return finish_sweep_sums(s, first, i, end, PLAIN, wanted, &lanes, top, sums);
 }

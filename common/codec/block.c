@@ -17,7 +17,7 @@ size_t ts_block_elems(const ts_block_format *format, size_t left) {
 }
 
 size_t ts_block_span(const ts_block_format *format, size_t left) {
-    return format->stage->scales == 0 && !format->stage->block_elems ? left : ts_block_elems(format, left);
+    return format->stage->scales == 0 ? left : ts_block_elems(format, left);
 }
 
 static bool alone(const ts_block_format *format, size_t n) {

@@ -149,9 +149,12 @@ void ts_sign_values_scalar(float scale, const uint8_t *bits, size_t n, float *x,
     for (size_t i = 0; i < n; i++) put(x + i, bit_of(bits, i) ? -scale : scale, add);
 }
 
-void ts_natural_values_scalar(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
-    for (size_t i = 0; i < n; i++) {
-        put(x + i, ts_bits_float((uint32_t)exponents[i] << 23 | bit_of(signs, i) << 31), add);
+void ts_natural_values_scalar(size_t block, const uint8_t *in, size_t n, float *x, bool add) {
+    for (size_t at = 0, count; at < n; at += count, in += count + (count + 7) / 8) {
+        count = n - at < block ? n - at : block;
+        for (size_t i = 0; i < count; i++) {
+            put(x + at + i, ts_bits_float((uint32_t)in[i] << 23 | bit_of(in + count, i) << 31), add);
+        }
     }
 }
 

@@ -27,17 +27,6 @@ INLINE void store_signs(uint8_t *out, const __m256i v[4]) {
     for (size_t j = 0; j < 4; j++) out[j] = (uint8_t)_mm256_movemask_ps(float_of(v[j]));
 }
 
-/* mixed_word() of the reference, for eight elements. */
-INLINE __m256i mixed_words(const ts_stochastic *how, __m256i element) {
-    __m256i x = _mm256_xor_si256(element, _mm256_set1_epi32((int)(uint32_t)how->key));
-    x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
-    x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x7FEB352D));
-    x = _mm256_xor_si256(
-        x, _mm256_xor_si256(_mm256_srli_epi32(x, 15), _mm256_set1_epi32((int)(uint32_t)(how->key >> 32))));
-    x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)0x846CA68Bu));
-    return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
-}
-
 /* The numbers of eight elements. */
 INLINE __m256i elements(const ts_stochastic *how, size_t i, bool indexed) {
     const __m256i up = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -46,15 +35,32 @@ INLINE __m256i elements(const ts_stochastic *how, size_t i, bool indexed) {
     return _mm256_add_epi32(index, _mm256_set1_epi32((int)(uint32_t)how->first));
 }
 
+/* For the four vectors of a group, step by step: one alone would wait for each of its results. */
+#define FOUR(j) for (size_t j = 0; j < 4; j++)
+
+/* mixed_word() of the reference, for 32 elements. */
+INLINE void mixed_words(const ts_stochastic *how, size_t i, bool indexed, __m256i x[4]) {
+    const __m256i low = _mm256_set1_epi32((int)(uint32_t)how->key), high = _mm256_set1_epi32((int)(uint32_t)(how->key >> 32));
+    __m256i first = elements(how, i, indexed);
+    FOUR(j) x[j] = indexed ? elements(how, i + LANES * j, true) : _mm256_add_epi32(first, _mm256_set1_epi32((int)(LANES * j)));
+    FOUR(j) x[j] = _mm256_xor_si256(x[j], low);
+    FOUR(j) x[j] = _mm256_xor_si256(x[j], _mm256_srli_epi32(x[j], 16));
+    FOUR(j) x[j] = _mm256_mullo_epi32(x[j], _mm256_set1_epi32(0x7FEB352D));
+    FOUR(j) x[j] = _mm256_xor_si256(x[j], _mm256_xor_si256(_mm256_srli_epi32(x[j], 15), high));
+    FOUR(j) x[j] = _mm256_mullo_epi32(x[j], _mm256_set1_epi32((int)0x846CA68Bu));
+    FOUR(j) x[j] = _mm256_xor_si256(x[j], _mm256_srli_epi32(x[j], 16));
+}
+
 /* 32 values to integers; x: out what these do not say. */
 INLINE void int_group(float scale, float inverse, float most, float *x, uint8_t *codes) {
     __m256i q[4];
-    for (size_t j = 0; j < 4; j++) {
-        float *at = x + LANES * j;
-        __m256 v = load(at), y = _mm256_mul_ps(v, set(inverse));
+    __m256 v[4];
+    FOUR(j) v[j] = load(x + LANES * j);
+    FOUR(j) {
+        __m256 y = _mm256_mul_ps(v[j], set(inverse));
         q[j] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, set(most)), set(-most)));
-        store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(scale))));
     }
+    FOUR(j) store(x + LANES * j, _mm256_sub_ps(v[j], _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(scale))));
     store_bytes(codes, q, true);
 }
 
@@ -73,15 +79,15 @@ INLINE void sign_bits_group(float scale, float *x, uint8_t *bits) {
 /* 32 values, the first of them element i, to integers by chance. */
 INLINE void stochastic_group(const ts_stochastic *how, size_t i, bool indexed, float *x, uint8_t *codes) {
     __m256i q[4];
-    for (size_t j = 0; j < 4; j++) {
-        float *at = x + LANES * j;
-        __m256i word = mixed_words(how, elements(how, i + LANES * j, indexed));
-        __m256 v = load(at), u = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(word, 8)), set(0x1p-24f));
-        __m256 y = _mm256_add_ps(_mm256_mul_ps(magnitude(v), set(how->inverse)), u);
-        /* The level of what is 0 is 0, whatever the sign. */
-        q[j] = _mm256_sign_epi32(_mm256_cvttps_epi32(_mm256_min_ps(y, set(how->most))), bits_of(v));
-        store(at, _mm256_sub_ps(v, _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(how->step))));
-    }
+    __m256 v[4], y[4];
+    mixed_words(how, i, indexed, q);
+    FOUR(j) v[j] = load(x + LANES * j);
+    FOUR(j) y[j] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(q[j], 8)), set(0x1p-24f));
+    FOUR(j) y[j] = _mm256_add_ps(_mm256_mul_ps(magnitude(v[j]), set(how->inverse)), y[j]);
+    /* The level of what is 0 is 0, whatever the sign. */
+    FOUR(j) q[j] = _mm256_sign_epi32(_mm256_cvttps_epi32(_mm256_min_ps(y[j], set(how->most))), bits_of(v[j]));
+    FOUR(j) y[j] = _mm256_mul_ps(_mm256_cvtepi32_ps(q[j]), set(how->step));
+    FOUR(j) store(x + LANES * j, _mm256_sub_ps(v[j], y[j]));
     store_bytes(codes, q, true);
 }
 
@@ -89,11 +95,13 @@ INLINE void stochastic_group(const ts_stochastic *how, size_t i, bool indexed, f
 INLINE void natural_group(const ts_stochastic *how, size_t i, bool indexed, const __m256 v[4], float *x,
                           uint8_t *exponents, uint8_t *signs) {
     __m256i exponent[4], sign[4];
-    for (size_t j = 0; j < 4; j++) {
-        __m256i word = mixed_words(how, elements(how, i + LANES * j, indexed));
-        __m256i abs = abs_bits(v[j]), carried = _mm256_add_epi32(abs, _mm256_srli_epi32(word, 9));
+    mixed_words(how, i, indexed, exponent);
+    FOUR(j) {
+        __m256i abs = abs_bits(v[j]), carried = _mm256_add_epi32(abs, _mm256_srli_epi32(exponent[j], 9));
         sign[j] = _mm256_xor_si256(bits_of(v[j]), abs);
         exponent[j] = _mm256_min_epi32(_mm256_srli_epi32(carried, 23), _mm256_set1_epi32(254));
+    }
+    FOUR(j) {
         __m256i power = _mm256_or_si256(_mm256_slli_epi32(exponent[j], 23), sign[j]);
         store(x + LANES * j, _mm256_sub_ps(v[j], float_of(power)));
     }

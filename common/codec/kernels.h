@@ -181,7 +181,8 @@ typedef struct ts_kernels {
     void (*linear_values)(float low, float step, const uint8_t *codes, size_t n, float *x, bool add);
     void (*sign_values)(float scale, const uint8_t *bits, size_t n, float *x, bool add);
     void (*table_values)(const float *table, const uint8_t *codes, size_t n, float *x, bool add); /* table: 256 */
-    void (*natural_values)(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add);
+    /* Of blocks of `block` elements, the last one shorter: a block's exponents and then its signs. */
+    void (*natural_values)(size_t block, const uint8_t *in, size_t n, float *x, bool add);
     /* n codes of `bits` bits (1 … 8), lowest first; unused bits of the last byte are 0. */
     void (*pack)(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out);
     void (*unpack)(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes);

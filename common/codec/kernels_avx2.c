@@ -98,7 +98,7 @@ void ts_sum_lanes_avx2(const float *x, size_t n, unsigned wanted, double sums[2]
             sum_eight(&lanes, j, _mm256_castsi256_ps(abs_bits(_mm256_loadu_ps(x + i + 8 * j))), wanted);
         }
     }
-    finish_sums(&lanes, x + i, n - i, sums);
+    finish_sums(&lanes, x + i, n - i, wanted, sums);
 }
 
 static double sum_squares(const float *x, size_t n) {

@@ -27,7 +27,7 @@
     void ts_linear_values_##level(float low, float step, const uint8_t *codes, size_t n, float *x, bool add); \
     void ts_sign_values_##level(float scale, const uint8_t *bits, size_t n, float *x, bool add); \
     void ts_table_values_##level(const float *table, const uint8_t *codes, size_t n, float *x, bool add); \
-    void ts_natural_values_##level(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add); \
+    void ts_natural_values_##level(size_t block, const uint8_t *in, size_t n, float *x, bool add); \
     void ts_pack_##level(unsigned bits, const uint8_t *codes, size_t n, uint8_t *out); \
     void ts_unpack_##level(unsigned bits, const uint8_t *in, size_t n, uint8_t *codes); \
     bool ts_fields_lack_##level(unsigned bits, uint16_t mask, uint16_t code, const uint8_t *in, size_t bytes);

@@ -29,18 +29,23 @@ static void natural_take_in(const ts_quantise_block *block, ts_sweep *sweep, siz
 
 static bool natural_valid(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n) {
     (void)scales;
-    return block->kernels->fields_lack(8, 0xFF, NO_EXPONENT, in, n) &&
-           ts_codes_valid(block, 1, in + n, n, -1, false);
+    for (size_t at = 0, count; at < n; at += count, in += natural_bytes(NULL, count)) {
+        count = n - at < NATURAL_BLOCK ? n - at : NATURAL_BLOCK;
+        if (!block->kernels->fields_lack(8, 0xFF, NO_EXPONENT, in, count)) return false;
+        if (!ts_codes_valid(block, 1, in + count, count, -1, false)) return false;
+    }
+    return true;
 }
 
+/* As many blocks as there are. */
 static void natural_decode(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *x) {
     (void)scales;
-    block->kernels->natural_values(in, in + n, n, x, false);
+    block->kernels->natural_values(NATURAL_BLOCK, in, n, x, false);
 }
 
 static void natural_add(const ts_quantise_block *block, const float *scales, const uint8_t *in, size_t n, float *sum) {
     (void)scales;
-    block->kernels->natural_values(in, in + n, n, sum, true);
+    block->kernels->natural_values(NATURAL_BLOCK, in, n, sum, true);
 }
 
 const ts_quantise_stage ts_quantise_natural = {

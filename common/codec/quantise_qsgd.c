@@ -16,9 +16,17 @@ static double levels_of(const ts_stage_args *args) { return (double)((1u << (bit
 
 static size_t qsgd_bytes(const ts_stage_args *args, size_t n) { return ts_codes_bytes(bits_of(args), n); }
 
+/* Of full blocks by their bits, which nearly all blocks are: the square root and the divisions would be waited for. */
+#define ROOT 0x1.6a09e667f3bcdp+4 /* of QSGD_BLOCK */
+#define LESS(s) ((double)QSGD_BLOCK / ((s) * (s)) < ROOT / (s) ? (double)QSGD_BLOCK / ((s) * (s)) : ROOT / (s))
+#define FULL(s) (1 / (1 + LESS((double)(s))))
+static const double full_block[] = {0, 0, FULL(1), FULL(3), FULL(7), FULL(15), FULL(31), FULL(63), FULL(127)};
+
 static double damping(const ts_quantise_block *block, size_t n) {
+    if (block->unbiased) return 1;
+    if (n == QSGD_BLOCK) return full_block[bits_of(block->args)];
     double s = levels_of(block->args), linear = (double)n / (s * s), root = sqrt((double)n) / s;
-    return block->unbiased ? 1 : 1 / (1 + (linear < root ? linear : root));
+    return 1 / (1 + (linear < root ? linear : root));
 }
 
 static void qsgd_scale(const ts_quantise_block *block, const float *x, size_t n, float *scales) {

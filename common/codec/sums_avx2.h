@@ -9,10 +9,9 @@
 void ts_sum_lanes_avx2(const float *x, size_t n, unsigned wanted, double sums[2]);
 
 INLINE uint32_t max_lane(__m256i top) {
-    uint32_t lane[8], most = 0;
-    _mm256_storeu_si256((__m256i *)(void *)lane, top);
-    for (int i = 0; i < 8; i++) most = lane[i] > most ? lane[i] : most;
-    return most;
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1)));
 }
 
 /* One group; max |residual| goes into *top, or as bits into *most. */
@@ -63,26 +62,24 @@ INLINE void sum_eight(sum_registers *to, size_t j, __m256 x, unsigned wanted) {
     sum_four(to, 2 * j % 4 + 1, _mm256_extractf128_ps(x, 1), wanted);
 }
 
-/* Takes in the tail, less than TS_SUM_LANES elements from lane 0 on, and adds the lanes. */
-INLINE void finish_sums(const sum_registers *from, const float *tail, size_t n, double sums[2]) {
-    double lanes[2][TS_SUM_LANES];
-    for (size_t j = 0; j < 4; j++) {
-        _mm256_storeu_pd(lanes[0] + 4 * j, from->square[j]);
-        _mm256_storeu_pd(lanes[1] + 4 * j, from->size[j]);
-    }
-    for (size_t j = 0; j < n; j++) {
-        double v = (double)tail[j];
-        lanes[0][j] += v * v;
-        lanes[1][j] += v < 0 ? -v : v;
-    }
-    for (size_t half = TS_SUM_LANES / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            lanes[0][l] += lanes[0][l + half];
-            lanes[1][l] += lanes[1][l + half];
-        }
-    }
-    sums[0] = lanes[0][0];
-    sums[1] = lanes[1][0];
+/* Lane l and l + half, halving. */
+INLINE double pairwise(const __m256d lanes[4]) {
+    __m256d four = _mm256_add_pd(_mm256_add_pd(lanes[0], lanes[2]), _mm256_add_pd(lanes[1], lanes[3]));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+/* Takes in the tail, less than TS_SUM_LANES elements from lane 0 on. */
+INLINE void add_tail(sum_registers *to, const float *tail, size_t n, unsigned wanted) {
+    float lanes[TS_SUM_LANES] = {0};
+    for (size_t j = 0; j < n; j++) lanes[j] = tail[j] < 0 ? -tail[j] : tail[j];
+    for (size_t j = 0; j < TS_SUM_LANES; j += 8) sum_eight(to, j / 8, _mm256_loadu_ps(lanes + j), wanted);
+}
+
+INLINE void finish_sums(sum_registers *from, const float *tail, size_t n, unsigned wanted, double sums[2]) {
+    if (n > 0) add_tail(from, tail, n, wanted);
+    sums[0] = wanted & TS_SUM_SQUARES ? pairwise(from->square) : 0;
+    sums[1] = wanted & TS_SUM_ABS ? pairwise(from->size) : 0;
 }
 
 /* Takes in one group, from one place on in the order of the lanes. False: something in it is not finite, nothing is done. */
@@ -92,7 +89,7 @@ INLINE bool sums_group(const ts_sweep *view, size_t i, sweep_kind kind, unsigned
     const __m256i flushed = _mm256_set1_epi32((int)TS_MIN_NORMAL_BITS - 1);
     __m256i a[4];
     swept x[4];
-    ask_ahead(view, i, kind);
+    ask_sweep(view, i, kind, AHEAD_ALONE);
     for (size_t j = 0; j < 4; j++) {
         x[j] = evaluate(view, i + 8 * j, kind);
         a[j] = abs_bits(x[j].r);
@@ -110,13 +107,11 @@ INLINE bool sums_group(const ts_sweep *view, size_t i, sweep_kind kind, unsigned
 
 /* The elements from i on, which the reference takes in; what goes to it is summed again. Returns the largest bits. */
 INLINE uint32_t finish_sweep_sums(ts_sweep *s, size_t first, size_t i, size_t end, sweep_kind kind, unsigned wanted,
-                                  const sum_registers *lanes, __m256i top, double sums_of[2]) {
+                                  sum_registers *lanes, __m256i top, double sums_of[2]) {
     uint32_t most = ts_sweep_scalar(s, i, end), bits = max_lane(top);
     if (kind != SCAN && bits < TS_MIN_NORMAL_BITS) bits = 0;
-    if (end - i < TS_SUM_LANES) finish_sums(lanes, s->residual + i, end - i, sums_of);
+    if (end - i < TS_SUM_LANES) finish_sums(lanes, s->residual + i, end - i, wanted, sums_of);
     else ts_sum_lanes_avx2(s->residual + first, end - first, wanted, sums_of);
-    if (!(wanted & TS_SUM_SQUARES)) sums_of[0] = 0;
-    if (!(wanted & TS_SUM_ABS)) sums_of[1] = 0;
     return bits > most ? bits : most;
 }
 

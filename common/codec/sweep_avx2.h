@@ -10,6 +10,7 @@
 
 #define GROUP 32
 #define AHEAD 128 /* floats; asked for that early, two places at once come as fast as memory gives */
+#define AHEAD_ALONE (2 * AHEAD) /* and one place alone */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef enum { SCAN, PLAIN, GENERAL, BLANK } sweep_kind; /* BLANK: sweep_floats alone */
@@ -45,16 +46,20 @@ INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
     return out;
 }
 
-INLINE void ask(const float *x) {
-    _mm_prefetch((const char *)(x + AHEAD), _MM_HINT_T0);
-    _mm_prefetch((const char *)(x + AHEAD + GROUP / 2), _MM_HINT_T0);
+INLINE void ask_from(const float *x, size_t ahead) {
+    _mm_prefetch((const char *)(x + ahead), _MM_HINT_T0);
+    _mm_prefetch((const char *)(x + ahead + GROUP / 2), _MM_HINT_T0);
 }
 
-INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) {
-    if (kind != BLANK) ask(s->residual + i);
-    if (kind != SCAN) ask(s->gradient + i);
-    if (kind == GENERAL && s->velocity) ask(s->velocity + i);
+INLINE void ask(const float *x) { ask_from(x, AHEAD); }
+
+INLINE void ask_sweep(const ts_sweep *s, size_t i, sweep_kind kind, size_t ahead) {
+    if (kind != BLANK) ask_from(s->residual + i, ahead);
+    if (kind != SCAN) ask_from(s->gradient + i, ahead);
+    if (kind == GENERAL && s->velocity) ask_from(s->velocity + i, ahead);
 }
+
+INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) { ask_sweep(s, i, kind, AHEAD); }
 
 INLINE void keep(const ts_sweep *s, size_t i, swept x, __m256i magnitude, sweep_kind kind) {
     if (kind == SCAN) return;

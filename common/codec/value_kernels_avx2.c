@@ -151,15 +151,37 @@ void ts_sign_values_avx2(float scale, const uint8_t *bits, size_t n, float *x, b
     ts_sign_values_scalar(scale, bits + i / 8, n - i, x + i, add);
 }
 
-INLINE size_t natural_values(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
-    size_t i = 0; /* its blocks are too short for two places */
-    for (; i + GROUP <= n; i += GROUP) natural_group(exponents + i, signs + i / 8, x + i, add);
-    return i;
+INLINE void natural_block(const uint8_t *in, size_t n, float *x, bool add) {
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) natural_group(in + i, in + n + i / 8, x + i, add);
+    for (; i < n; i++) {
+        uint32_t sign = (uint32_t)in[n + i / 8] >> i % 8 & 1u;
+        float value = ts_bits_float((uint32_t)in[i] << 23 | sign << 31);
+        x[i] = add ? x[i] + value : value;
+    }
 }
 
-void ts_natural_values_avx2(const uint8_t *exponents, const uint8_t *signs, size_t n, float *x, bool add) {
-    size_t i = add ? natural_values(exponents, signs, n, x, true) : natural_values(exponents, signs, n, x, false);
-    ts_natural_values_scalar(exponents + i, signs + i / 8, n - i, x + i, add);
+/* Two blocks at a time, of the two halves of all whole blocks; then what is left. */
+INLINE void natural_blocks(size_t block, const uint8_t *in, size_t n, float *x, bool add) {
+    size_t bytes = block + block / 8, half = block % GROUP == 0 ? n / block / 2 : 0;
+    for (size_t b = 0; b < half; b++) {
+        const uint8_t *near = in + b * bytes, *far = near + half * bytes;
+        float *to = x + b * block;
+        for (size_t i = 0; i < block; i += GROUP) {
+            natural_group(near + i, near + block + i / 8, to + i, add);
+            natural_group(far + i, far + block + i / 8, to + half * block + i, add);
+        }
+    }
+    in += 2 * half * bytes;
+    for (size_t at = 2 * half * block, count; at < n; at += count, in += count + (count + 7) / 8) {
+        count = n - at < block ? n - at : block;
+        natural_block(in, count, x + at, add);
+    }
+}
+
+void ts_natural_values_avx2(size_t block, const uint8_t *in, size_t n, float *x, bool add) {
+    if (add) natural_blocks(block, in, n, x, true);
+    else natural_blocks(block, in, n, x, false);
 }
 
 /* Two, four, eight or sixteen bits repeated all over. */

@@ -72,7 +72,8 @@ static void scaled(cross *c, unsigned kind, size_t n, size_t s) {
     BOTH(c, "int_codes", n, detail, k->int_codes(scale, 7.0f, x, n, b));
     BOTH(c, "sign_bits", n, detail, k->sign_bits(scale, x, n, b));
     BOTH(c, "linear_codes", n, detail, k->linear_codes(-0.6f, scale, 255.0f, x, n, b));
-    uint8_t codes[1024], binary[1024];
+    uint8_t codes[1024], binary[1024], natural[1024 + 1024 / 8 + 1024 / 32];
+    for (size_t i = 0; i < sizeof natural; i++) natural[i] = (uint8_t)cross_random(c);
     cross_input(c, kind, c->gradient, 256); /* as a table */
     for (size_t i = 0; i < n; i++) {
         codes[i] = (uint8_t)cross_random(c);
@@ -87,7 +88,9 @@ static void scaled(cross *c, unsigned kind, size_t n, size_t s) {
         BOTH(c, "linear_values", n, detail, k->linear_values(-0.6f, scale, codes, n, x, add));
         BOTH(c, "sign_values", n, detail, k->sign_values(scale, binary, n, x, add));
         BOTH(c, "table_values", n, detail, k->table_values(c->gradient, codes, n, x, add));
-        BOTH(c, "natural_values", n, detail, k->natural_values(codes, binary, n, x, add));
+        for (size_t block = 32; block <= 96; block += 16) {
+            BOTH(c, "natural_values", n, detail * 100 + block, k->natural_values(block, natural, n, x, add));
+        }
     }
 }
 
