@@ -168,8 +168,8 @@ test-built: all $(BUILD)/unit-tests
 
 LONG_SEEDS := 10000
 LONG_PARTS :=
-test-long: deps ## what takes longer: all of the codec's contract, 10,000 clusters, other CPUs' kernels (LONG_PARTS=... for some)
-	@$(MAKE) --no-print-directory -s $(BUILD)/unit-tests $(BUILD)/compare-kernels
+test-long: deps ## what takes longer: all of the codec's contract, 10,000 clusters, every fault, other CPUs' kernels (LONG_PARTS=... for some)
+	@$(MAKE) --no-print-directory -s all $(BUILD)/unit-tests $(BUILD)/compare-kernels $(BUILD)/fault_worker $(BUILD)/clock_jump.so
 	@$(MAKE) --no-print-directory -s fuzz-replay-built
 	@python3 tests/tools/run_long.py $(BUILD) $(LONG_SEEDS) $(LONG_PARTS)
 

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The fault matrix: who is struck, by what, in which state; each cell a job of 2 servers and 3 workers over mpirun.
+
+matrix.py [CELL ...]; without a CELL (a shell pattern, as 'worker-kill-*') all of them. --list shows them. BUILD names
+the build's folder. What must come of each is in README.md beside this file. Closes with "faults: N passed, N failed".
+"""
+import argparse
+import fnmatch
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import zlib
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+
+from launch import BUILD, Run, job, kill  # noqa: E402
+
+CONFIG = "tests/fault/fault.yaml"
+SERVERS, WORKERS = 2, 3
+DEADLINE_S = 1.5
+SLACK_S = 12  # start, end, and a loaded machine
+STATES = ["idle", "push", "pull", "barrier", "checkpoint", "attach", "shutdown"]
+WELL = re.compile(r"worker (\d) ended well (\w{16})")
+VICTIMS = {"server": 1, "server-0": 0, "worker": SERVERS + 1, "worker-0": SERVERS}  # ranks
+
+
+def launch(folder, state, striker, number, overrides=(), environ=(), checkpoints=True):
+    """The job, and the file that will tell its striker whom to strike."""
+    victim = os.path.join(folder, "victim")
+    delay = zlib.crc32(f"{state} {striker} {number}".encode()) % 3000  # a moment of the state, the same each time
+    sets = ([f"checkpoint.dir={os.path.join(folder, 'ckpt')}"] if checkpoints else []) + list(overrides)
+    words = job(SERVERS, 0, CONFIG, sets) + [":", "-n", str(WORKERS), f"{BUILD}/fault_worker", CONFIG]
+    words += [w for s in sets for w in ("--set", s)] + [state, "3", str(striker), victim, str(int(number)), str(delay)]
+    return Run([w for e in environ for w in ("-x", e)] + words, DEADLINE_S + SLACK_S + 15), victim
+
+
+def all_ranks(run):
+    until = time.monotonic() + 15
+    while len(found := run.ranks()) < SERVERS + WORKERS:
+        assert time.monotonic() < until and run.process.poll() is None, f"only ranks {sorted(found)} came:\n{run.text()}"
+        time.sleep(0.02)
+    return found
+
+
+def tell(victim, pid):
+    with open(victim + ".new", "w", encoding="utf-8") as file:
+        file.write(f"{pid}\n")
+    os.rename(victim + ".new", victim)
+
+
+def end(run, began, ranks):
+    """Waits for the end; nobody may be left, and it may not take long."""
+    code = run.finish()
+    took = time.monotonic() - began
+    assert code is not None and took < DEADLINE_S + SLACK_S, f"still there {took:.1f} s after the strike:\n{run.text()}"
+    until = time.monotonic() + 5
+    while left := [r for r, pid in ranks.items() if os.path.exists(f"/proc/{pid}/environ") and alive(pid)]:
+        assert time.monotonic() < until, f"ranks {left} are left:\n{run.text()}"
+        time.sleep(0.05)
+    return run.text()
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def undisturbed(folder):
+    run, _ = launch(folder, "none", 0, 0, ["checkpoint.at_end=false"])
+    ended = WELL.findall(end(run, time.monotonic(), {}))
+    assert len(ended) == WORKERS and len({h for _, h in ended}) == 1, run.text()
+    return ended[0][1]
+
+
+def whole_checkpoints(folder):
+    """Each that is complete is sound."""
+    place = os.path.join(folder, "ckpt")
+    for name in os.listdir(place) if os.path.isdir(place) else []:
+        if os.path.exists(os.path.join(place, name, "manifest.json")):
+            done = subprocess.run([f"{BUILD}/terse", "ckpt", "verify", os.path.join(place, name)], capture_output=True,
+                                  text=True, check=False)
+            assert done.returncode == 0, done
+
+
+def others_go_on(victim, text, state):
+    """A worker is gone: the others end well, alike, and it is named; before the first parameters the job may end."""
+    who = VICTIMS[victim] - SERVERS
+    ended = WELL.findall(text)
+    others = {str(w) for w in range(WORKERS)} - {str(who)}
+    named = re.search(rf"worker {who}\b", text)
+    if state == "attach" and not ended:
+        assert named, f"nobody named worker {who}:\n{text}"
+        return
+    gone = {w for w, _ in ended} - {str(who)}  # it may have ended before it was struck
+    assert gone == others and len({h for _, h in ended}) == 1, f"{ended}\n{text}"
+
+
+def job_ends(victim, text, state):
+    """A server is gone: all end, and its name is said; unless all was over."""
+    number = VICTIMS[victim]
+    over = state == "shutdown" and len(WELL.findall(text)) == WORKERS
+    assert over or f"server {number}" in text, f"nobody named server {number}:\n{text}"
+    assert over or "ended well" not in text or state == "shutdown", text
+
+
+def struck(victim, number):
+    """SIGKILL or SIGSTOP; the one that is stopped is killed when all is over."""
+    def cell(folder, state):
+        worker = victim.startswith("worker")
+        run, place = launch(folder, state, VICTIMS[victim] - SERVERS if worker else 2, number)
+        try:
+            ranks = all_ranks(run)
+            pid = ranks[VICTIMS[victim]]
+            rest = {r: p for r, p in ranks.items() if p != pid}
+            tell(place, pid)
+            began = time.monotonic()
+            if number == signal.SIGSTOP:
+                awake_after(run, rest, pid)
+            text = end(run, began, rest)
+        finally:
+            run.finish()
+        (others_go_on if worker else job_ends)(victim, text, state)
+        whole_checkpoints(folder)
+    return cell
+
+
+def replaced(victim):
+    """A server with a replica dies: nothing is lost, nobody notices, not a bit is different."""
+    def cell(folder, state):
+        want = undisturbed(folder)
+        run, place = launch(folder, state, 2, signal.SIGKILL, ["servers.replicas=1"], checkpoints=False)
+        try:
+            ranks = all_ranks(run)
+            pid = ranks[VICTIMS[victim]]
+            tell(place, pid)
+            began = time.monotonic()
+            text = end(run, began, {r: p for r, p in ranks.items() if p != pid})
+        finally:
+            run.finish()
+        ended = WELL.findall(text)
+        assert len(ended) == WORKERS and {h for _, h in ended} == {want}, f"{ended}, not {want}\n{text}"
+        assert f"server {VICTIMS[victim]}" in text or state == "shutdown", text
+    return cell
+
+
+def awake_after(run, rest, pid):
+    """The stopped one wakes up when the others have left, or long after the deadline."""
+    def watch():
+        until = time.monotonic() + DEADLINE_S + 6
+        while time.monotonic() < until and any(alive(p) for p in rest.values()) and run.process.poll() is None:
+            time.sleep(0.05)
+        kill(pid, signal.SIGCONT)
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def slow(victim):
+    """Stopped and woken again and again, never for as long as the deadline: late, and not a bit different."""
+    def cell(folder, state):
+        want = undisturbed(os.path.join(folder))
+        run, place = launch(folder, state, 2, signal.SIGSTOP, ["checkpoint.resume=never"])
+        try:
+            ranks = all_ranks(run)
+            pid = ranks[VICTIMS[victim]]
+            tell(place, pid)
+            began = time.monotonic()
+            over = threading.Event()
+            pulses = threading.Thread(target=pulse, args=(pid, over), daemon=True)
+            pulses.start()
+            text = end(run, began, ranks)
+            over.set()
+            pulses.join()
+        finally:
+            run.finish()
+        ended = WELL.findall(text)
+        assert len(ended) == WORKERS and {h for _, h in ended} == {want}, f"{ended}, not {want}\n{text}"
+        whole_checkpoints(folder)
+    return cell
+
+
+def pulse(pid, over):
+    while not over.is_set():
+        time.sleep(0.15)
+        kill(pid, signal.SIGCONT)
+        time.sleep(0.05)
+        if alive(pid) and not over.is_set():
+            kill(pid, signal.SIGSTOP)
+    kill(pid, signal.SIGCONT)
+
+
+def all_workers_killed(folder, state):
+    """Servers without workers do not stay for ever."""
+    run, place = launch(folder, state, 2, signal.SIGKILL)
+    try:
+        ranks = all_ranks(run)
+        tell(place, ranks[SERVERS + 2])
+        began = time.monotonic()
+        while alive(ranks[SERVERS + 2]) and time.monotonic() - began < 10:
+            time.sleep(0.005)
+        for rank in (SERVERS, SERVERS + 1):
+            kill(ranks[rank], signal.SIGKILL)
+        text = end(run, began, ranks)
+    finally:
+        run.finish()
+    assert re.search(r"worker \d", text), text
+    whole_checkpoints(folder)
+
+
+def mpirun_killed(folder, state):
+    """All ranks end with it."""
+    run, place = launch(folder, state, 2, signal.SIGKILL)
+    try:
+        ranks = all_ranks(run)
+        tell(place, run.process.pid)
+        began = time.monotonic()
+        end(run, began, ranks)
+    finally:
+        for pid in ranks.values():
+            kill(pid, signal.SIGKILL)
+        run.finish()
+    whole_checkpoints(folder)
+
+
+def mpirun_stopped(folder, state):
+    """Ranks need no mpirun while they train."""
+    run, place = launch(folder, state, 2, signal.SIGSTOP)
+    try:
+        ranks = all_ranks(run)
+        tell(place, run.process.pid)
+        began = time.monotonic()
+        time.sleep(DEADLINE_S + 1)
+        kill(run.process.pid, signal.SIGCONT)
+        text = end(run, began, ranks)
+    finally:
+        kill(run.process.pid, signal.SIGCONT)
+        run.finish()
+    assert len(WELL.findall(text)) == WORKERS, text
+    whole_checkpoints(folder)
+
+
+def clock_jumps(folder, state):
+    """The wall clock of every process jumps forth and back all the time: no deadline, file or bit depends on it."""
+    del state
+    want = undisturbed(folder)
+    shim = os.path.abspath(f"{BUILD}/clock_jump.so")
+    run, _ = launch(folder, "none", 0, 0, ["checkpoint.every_steps=4"], [f"LD_PRELOAD={shim}"])
+    text = end(run, time.monotonic(), {})
+    ended = WELL.findall(text)
+    assert len(ended) == WORKERS and {h for _, h in ended} == {want}, f"{ended}, not {want}\n{text}"
+    whole_checkpoints(folder)
+
+
+def cells():
+    """(name, function, state)"""
+    for victim in VICTIMS:
+        for name, number in (("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)):
+            yield from ((f"{victim}-{name}-{state}", struck(victim, number), state) for state in STATES)
+        yield from ((f"{victim}-slow-{state}", slow(victim), state) for state in STATES)
+        if victim.startswith("server"):
+            yield from ((f"{victim}-replaced-{state}", replaced(victim), state) for state in STATES if state != "checkpoint")
+    for name, function in (("job-kill", all_workers_killed), ("mpirun-kill", mpirun_killed), ("mpirun-stop", mpirun_stopped)):
+        yield from ((f"{name}-{state}", function, state) for state in STATES)
+    yield "clock-jump", clock_jumps, "none"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     allow_abbrev=False)
+    parser.add_argument("cell", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    words = parser.parse_args()
+    chosen = [c for c in cells() if not words.cell or any(fnmatch.fnmatchcase(c[0], p) for p in words.cell)]
+    if words.list:
+        print("\n".join(c[0] for c in chosen))
+        return 0
+    if not chosen:
+        parser.error("no cell has such a name; --list shows them all")
+    failed = 0
+    for name, function, state in chosen:
+        began = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="terse-") as folder:
+                function(folder, state)
+            verdict = "ok"
+        except Exception as problem:  # a failing cell must not hide the others
+            failed += 1
+            verdict = "FAILED"
+            print("".join(traceback.format_exception_only(type(problem), problem)).rstrip())
+        print(f"{verdict:6} {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    print(f"faults: {len(chosen) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
