@@ -21,8 +21,12 @@
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 #define SIGNALS (sizeof signals / sizeof signals[0])
 
+typedef struct pool_work pool_work;
+
 typedef struct {
     ts_executor executor; /* first: the executor is the loop */
+    pool_work *first, **last; /* brief works, for this thread */
+    unsigned cores;
     uv_loop_t loop;
     ts_server *server;
     const ts_loop_guest *guest; /* or NULL */
@@ -42,12 +46,13 @@ typedef struct {
 
 /* ---- the executor: libuv's pool --------------------------------------------------------------------------------------- */
 
-typedef struct {
+struct pool_work {
     uv_work_t request;
+    pool_work *next; /* of brief ones */
     server_loop *loop;
     ts_executor_fn work, done;
     void *argument;
-} pool_work;
+};
 
 static void close_when_over(server_loop *loop);
 
@@ -66,17 +71,48 @@ static void run_done(uv_work_t *request, int status) {
     close_when_over(loop);
 }
 
-static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
-    server_loop *loop = (server_loop *)executor;
+static pool_work *new_work(server_loop *loop, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
     pool_work *work = ts_mem_calloc(1, sizeof *work);
-    TS_REQUIRE(work, TERSE_ENOMEM);
+    if (!work) return NULL;
     *work = (pool_work){.loop = loop, .work = work_fn, .done = done_fn, .argument = argument};
     work->request.data = work;
+    return work;
+}
+
+static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
+    server_loop *loop = (server_loop *)executor;
+    pool_work *work = new_work(loop, work_fn, done_fn, argument);
+    TS_REQUIRE(work, TERSE_ENOMEM);
     if (uv_queue_work(&loop->loop, &work->request, run_work, run_done) != 0) {
         ts_mem_free(work);
         return TERSE_ENOMEM;
     }
     return TERSE_OK;
+}
+
+/*
+ * Where the host's processes have less than two cores each, all are busy with one thread each: another would only take
+ * the core from somebody, and find in its cache what it has to read.
+ */
+static terse_status submit_brief(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
+    server_loop *loop = (server_loop *)executor;
+    if (loop->cores >= 2 * loop->transport->neighbours) return submit(executor, work_fn, done_fn, argument);
+    pool_work *work = new_work(loop, work_fn, done_fn, argument);
+    TS_REQUIRE(work, TERSE_ENOMEM);
+    *loop->last = work;
+    loop->last = &work->next;
+    if (loop->pump) ts_pump_wake(loop->pump);
+    return TERSE_OK;
+}
+
+/* One of the brief works: bytes move between two of them. */
+static void run_brief(server_loop *loop) {
+    pool_work *work = loop->first;
+    if (!work) return;
+    loop->first = work->next;
+    if (!loop->first) loop->last = &loop->first;
+    work->work(work->argument);
+    run_done(&work->request, 0);
 }
 
 /* ---- callbacks ---------------------------------------------------------------------------------------------------------- */
@@ -85,6 +121,7 @@ static void after_poll(void *context, bool moved) {
     server_loop *loop = context;
     (void)moved;
     ts_server_flush(loop->server);
+    run_brief(loop);
     if (loop->guest) loop->guest->flush(loop->guest->context);
     close_when_over(loop);
 }
@@ -165,9 +202,9 @@ static void close_when_over(server_loop *loop) {
 
 /* ---- life ----------------------------------------------------------------------------------------------------------------- */
 
-static unsigned pool_threads(void) {
+static unsigned online_cores(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores > (long)POOL_THREADS ? POOL_THREADS : (unsigned)cores;
+    return cores < 1 ? 1 : (unsigned)cores;
 }
 
 /* On failure close_when_over closes what exists by then. */
@@ -190,7 +227,11 @@ static terse_status start_handles(server_loop *loop, ts_transport *transport) {
 terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const ts_loop_guest *guest, ts_loop_end *end) {
     server_loop *loop = ts_mem_calloc(1, sizeof *loop);
     TS_REQUIRE(loop, TERSE_ENOMEM);
-    loop->executor = (ts_executor){.submit = submit, .threads = pool_threads()};
+    loop->cores = online_cores();
+    loop->executor = (ts_executor){.submit = submit, .submit_brief = submit_brief,
+                                   .threads = loop->cores < POOL_THREADS ? loop->cores : POOL_THREADS};
+    loop->last = &loop->first;
+    loop->transport = transport;
     terse_status status = uv_loop_init(&loop->loop) == 0 ? TERSE_OK : TERSE_EIO;
     if (status != TERSE_OK) {
         ts_mem_free(loop);
@@ -202,7 +243,6 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     if (status != TERSE_OK) goto out;
     loop->guest = guest;
     loop->config = config;
-    loop->transport = transport;
     loop->daemon = ts_mpi_transport_attached(transport);
     if (loop->daemon) ts_server_set_stays(loop->server, true);
     status = start_handles(loop, transport);

@@ -369,7 +369,7 @@ static ts_round_item *free_item(const ts_rounds *rounds) {
     return NULL;
 }
 
-static terse_status submit(ts_job *job, ts_round_item *item) {
+static terse_status submit(ts_job *job, ts_round_item *item, uint64_t cost) {
     for (uint32_t e = 0; e < item->entry_count; e++) {
         item->entries[e].slice->busy = true;
         item->entries[e].slice->ready = false;
@@ -377,7 +377,9 @@ static terse_status submit(ts_job *job, ts_round_item *item) {
     item->in_use = true;
     job->rounds.running++;
     job->server->running++;
-    terse_status status = job->server->executor->submit(job->server->executor, work, done, item);
+    ts_executor *executor = job->server->executor;
+    bool brief = executor->submit_brief && cost <= TS_ROUND_BRIEF_BYTES;
+    terse_status status = (brief ? executor->submit_brief : executor->submit)(executor, work, done, item);
     if (status == TERSE_OK) return TERSE_OK;
     for (uint32_t e = 0; e < item->entry_count; e++) item->entries[e].slice->busy = false;
     item->in_use = false;
@@ -408,7 +410,7 @@ uint64_t ts_rounds_submit(struct ts_job *job) {
     uint64_t version = item->version, cost = cost_of(item);
     rounds->ready_count -= taken; /* before submit: an inline executor's done may append */
     memmove(rounds->ready, rounds->ready + taken, rounds->ready_count * sizeof(ts_slice_state *));
-    if (taken > 0 && submit(job, item) == TERSE_OK) return cost;
+    if (taken > 0 && submit(job, item, cost) == TERSE_OK) return cost;
     ts_job_fail(job, TERSE_ENOMEM, "server %u is out of memory in round %llu%s", job->server->index,
                 (unsigned long long)version, ts_job_labelled(job).text);
     return 1;

@@ -10,6 +10,8 @@
 #ifndef TS_SERVER_ROUND_H
 #define TS_SERVER_ROUND_H
 
+#define TS_ROUND_BRIEF_BYTES ((uint64_t)8 << 20) /* packets and parameters of an item that takes a millisecond or two */
+
 #include "common/base/buffer.h"
 #include "common/wire/bundle.h"
 #include "server/aggregate.h"

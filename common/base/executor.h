@@ -16,6 +16,11 @@ typedef void (*ts_executor_fn)(void *argument);
 struct ts_executor {
     /* [in] work and done may not be NULL. Returns TERSE_OK or TERSE_ENOMEM (nothing ran). */
     terse_status (*submit)(ts_executor *executor, ts_executor_fn work, ts_executor_fn done, void *argument);
+    /*
+     * The same for work of a millisecond or so that waits for nobody: may run it on the owner's own thread, but not
+     * inside the call. NULL: submit.
+     */
+    terse_status (*submit_brief)(ts_executor *executor, ts_executor_fn work, ts_executor_fn done, void *argument);
     unsigned threads; /* how many works may run at once */
 };
 

@@ -68,6 +68,7 @@ void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const 
     peer->same_host = ts_bell_same_host(&own->bell, &entry->bell);
     peer->heard_us = ts_mpi_clock_us();
     if (!peer->same_host || peer->attached) mpi->base.near_bytes = 0;
+    if (peer->same_host) mpi->base.neighbours++;
     set_window(peer, own, entry, way->shares);
 }
 

@@ -99,6 +99,7 @@ void ts_mpi_drop(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->dropped) return;
     peer->dropped = true;
+    if (peer->same_host) mpi->base.neighbours--;
     ts_mpi_forget_queue(mpi, number);
     ts_mpi_forget_incoming(mpi, number);
     ts_mpi_requests_move(&mpi->active, &mpi->aside, number);

@@ -94,6 +94,7 @@ struct ts_transport {
     uint32_t servers;             /* how many there are */
     uint32_t workers;             /* at a worker those of its job, at a server those of all jobs */
     size_t near_bytes;            /* all peers are on this host, and more than this under way would only leave the caches; 0: not so */
+    uint32_t neighbours;          /* peers that share this host, self included, as far as is known; 0: it is not */
     ts_buffer_pool *pool;         /* [borrow] for frames, those that come in and those to be sent; may be NULL */
 };
 
