@@ -20,6 +20,7 @@
 #define SLACK_NS 1000UL      /* how late a nap may end; Linux's default of 50 µs would be most of it */
 #define BUSY_SPIN_US 1000u   /* without traffic, while requests are open */
 #define QUICK_FOR_US 10000u  /* after traffic */
+#define ASIDE_MS 5u          /* between two looks whether somebody else still moves the bytes */
 
 struct ts_pump {
     ts_transport *transport;
@@ -28,6 +29,7 @@ struct ts_pump {
     uv_timer_t timer;
     uv_poll_t bell;
     bool has_bell, closing;
+    bool deaf;         /* stands aside, and the bell has rung meanwhile: whoever moves the bytes needs none */
     bool precise;      /* the loop's thread was told how exact its naps are to be */
     bool awake;
     uint64_t timer_ms; /* the period it runs with; 0: stopped */
@@ -42,6 +44,7 @@ static uint64_t now_us(const ts_pump *pump) { return pump->transport->ops->now_u
 
 static void on_spin(uv_idle_t *handle);
 static void on_timer(uv_timer_t *handle);
+static void on_bell(uv_poll_t *handle, int status, int events);
 
 static void wake(ts_pump *pump, uint64_t now) {
     pump->moved_us = now;
@@ -69,14 +72,18 @@ static void note_traffic(ts_pump *pump) {
     pump->frames = frames;
 }
 
-static void sleep_now(ts_pump *pump, uint64_t now) {
-    note_traffic(pump);
-    uint64_t ms = nap_ms(pump, now);
+/* To sleep, until the bell or so many milliseconds later. */
+static void set_timer(ts_pump *pump, uint64_t ms) {
     if (pump->awake) uv_idle_stop(&pump->spin);
     pump->awake = false;
     if (ms == pump->timer_ms) return;
     uv_timer_start(&pump->timer, on_timer, ms, ms);
     pump->timer_ms = ms;
+}
+
+static void sleep_now(ts_pump *pump, uint64_t now) {
+    note_traffic(pump);
+    set_timer(pump, nap_ms(pump, now));
 }
 
 static inline void relax(void) {
@@ -113,36 +120,64 @@ static bool poll_some(ts_pump *pump, unsigned empty) {
     return any;
 }
 
-static void on_spin(uv_idle_t *handle) {
-    ts_pump *pump = handle->data;
+/* Before anything is done with the transport. Returns false while somebody else moves bytes. */
+static bool enter(ts_pump *pump) {
+    if (pump->options.enter && !pump->options.enter(pump->options.context)) {
+        set_timer(pump, ASIDE_MS);
+        return false;
+    }
+    if (pump->deaf) uv_poll_start(&pump->bell, UV_READABLE, on_bell);
+    pump->deaf = false;
+    return true;
+}
+
+static void leave(ts_pump *pump) {
+    if (pump->options.leave) pump->options.leave(pump->options.context);
+}
+
+/* Returns whether to nap before the next one. */
+static bool spin(ts_pump *pump) {
     bool moved = poll_some(pump, EMPTY_POLLS);
-    if (pump->closing) return;
+    if (pump->closing) return false;
     uint64_t now = now_us(pump);
     if (moved) pump->moved_us = now;
     uint64_t idle_us = now - pump->moved_us;
-    if (idle_us < HOT_US) return;
-    if (idle_us < pump->options.spin_us || (idle_us < BUSY_SPIN_US && ts_mpi_transport_busy(pump->transport))) {
-        nap(pump);
-        return;
-    }
+    if (idle_us < HOT_US) return false;
+    if (idle_us < pump->options.spin_us || (idle_us < BUSY_SPIN_US && ts_mpi_transport_busy(pump->transport))) return true;
     sleep_now(pump, now);
+    return false;
+}
+
+static void on_spin(uv_idle_t *handle) {
+    ts_pump *pump = handle->data;
+    if (!enter(pump)) return;
+    bool naps = spin(pump);
+    leave(pump);
+    if (naps) nap(pump);
 }
 
 static void on_timer(uv_timer_t *handle) {
     ts_pump *pump = handle->data;
+    if (!enter(pump)) return;
     bool moved = poll_some(pump, 2); /* the first drives MPI, the second finds what that brought in */
-    if (pump->closing) return;
     uint64_t now = now_us(pump);
-    if (moved) wake(pump, now);
-    else if (!pump->awake) sleep_now(pump, now);
+    if (!pump->closing && moved) wake(pump, now);
+    else if (!pump->closing && !pump->awake) sleep_now(pump, now);
+    leave(pump);
 }
 
 /* A bell can beat its data: it only says that polling may be worth while. */
 static void on_bell(uv_poll_t *handle, int status, int events) {
     ts_pump *pump = handle->data;
     (void)status, (void)events;
+    if (!enter(pump)) {
+        uv_poll_stop(handle);
+        pump->deaf = true;
+        return;
+    }
     ts_mpi_transport_bell_clear(pump->transport);
     wake(pump, now_us(pump));
+    leave(pump);
 }
 
 terse_status ts_pump_create(uv_loop_t *loop, ts_transport *transport, const ts_pump_options *options, ts_pump **out) {

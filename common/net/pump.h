@@ -19,6 +19,13 @@ typedef struct {
     uint64_t safety_timer_us; /* asleep, all peers ring: default 20000 */
     void *context;
     void (*after_poll)(void *context, bool moved); /* after each round of polling: batch work, flush replies. May be NULL */
+    /*
+     * Around all that the pump does with the transport, where others use it, too. enter: returns false (and leave is not
+     * called) while somebody else moves bytes; the pump then stands aside and looks again every few milliseconds, or when
+     * it is woken. Both NULL: the transport is the pump's alone.
+     */
+    bool (*enter)(void *context);
+    void (*leave)(void *context);
 } ts_pump_options;
 
 /* loop, transport: [borrow] until the close callback. Returns TERSE_ENOMEM, TERSE_EIO. Thread: the loop's. */

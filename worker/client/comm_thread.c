@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "common/base/mem.h"
+#include "common/net/mpi_transport.h"
 #include "common/net/pump.h"
 
 #define TICK_MS 50u
@@ -23,7 +24,11 @@ struct ts_comm_thread {
     size_t *mailed_bytes;  /* a peer; under the mutex */
     atomic_bool has_mail;
     atomic_bool stopping;
-    bool started, delivered;
+    bool started;
+    pthread_mutex_t driver; /* around every use of the real transport; taken before the options' mutex, never after */
+    atomic_uint driven;     /* user threads that move bytes themselves */
+    atomic_bool busy;       /* the transport had requests under way when the last of them looked */
+    bool delivered;         /* under driver */
     pthread_t thread;
     uv_loop_t loop;
     uv_async_t wake;
@@ -51,8 +56,12 @@ static terse_status post(ts_comm_thread *comm, uint32_t peer, ts_buffer *frame) 
     *comm->last = letter;
     comm->last = &letter->next;
     if (frame) comm->mailed_bytes[peer] += frame->len;
-    /* One wake-up suffices until the queue is emptied; the loop's own mail leaves at the end of its callback. */
-    if (!atomic_exchange(&comm->has_mail, true) && comm->started && !on_loop_thread(comm)) uv_async_send(&comm->wake);
+    /*
+     * One wake-up suffices until the queue is emptied; the loop's own mail leaves at the end of its callback, and who moves
+     * bytes itself looks here before it rests.
+     */
+    bool first = !atomic_exchange(&comm->has_mail, true);
+    if (first && comm->started && !on_loop_thread(comm) && atomic_load(&comm->driven) == 0) uv_async_send(&comm->wake);
     return TERSE_OK;
 }
 
@@ -94,7 +103,7 @@ static const ts_transport_ops mail_ops = {mail_send, mail_poll, mail_queued, mai
 
 /* ---- the loop's side ---- */
 
-/* Hands what was queued to the real transport, without the mutex. Returns whether there was anything. */
+/* Hands what was queued to the real transport, without the mutex, as its driver. Returns whether there was anything. */
 static bool deliver_mail(ts_comm_thread *comm) {
     if (!atomic_load(&comm->has_mail)) return false;
     pthread_mutex_lock(comm->options.mutex);
@@ -117,6 +126,14 @@ static bool deliver_mail(ts_comm_thread *comm) {
     return true;
 }
 
+/* On the loop's thread, outside the pump's callbacks. */
+static void send_mail(ts_comm_thread *comm) {
+    pthread_mutex_lock(&comm->driver);
+    bool any = deliver_mail(comm);
+    pthread_mutex_unlock(&comm->driver);
+    if (any && comm->pump) ts_pump_wake(comm->pump);
+}
+
 static void on_frame(void *context, uint32_t peer, ts_buffer *frame) {
     ts_comm_thread *comm = context;
     pthread_mutex_lock(comm->options.mutex);
@@ -126,24 +143,62 @@ static void on_frame(void *context, uint32_t peer, ts_buffer *frame) {
     comm->delivered = true;
 }
 
+/* Wakes those who wait for frames. */
+static void tell(ts_comm_thread *comm) {
+    if (!comm->delivered) return;
+    comm->delivered = false;
+    pthread_cond_broadcast(comm->options.moved);
+}
+
 static void after_poll(void *context, bool moved) {
     ts_comm_thread *comm = context;
     (void)moved;
-    if (comm->delivered) {
-        comm->delivered = false;
-        pthread_cond_broadcast(comm->options.moved);
-    }
+    tell(comm);
     if (deliver_mail(comm)) ts_pump_wake(comm->pump);
 }
 
 static void on_tick(uv_timer_t *timer) {
     ts_comm_thread *comm = timer->data;
+    pthread_mutex_lock(&comm->driver); /* the tick asks the transport what is queued */
     pthread_mutex_lock(comm->options.mutex);
     comm->tick(comm->tick_context);
     pthread_mutex_unlock(comm->options.mutex);
+    bool any = deliver_mail(comm);
+    pthread_mutex_unlock(&comm->driver);
     pthread_cond_broadcast(comm->options.moved); /* a deadline may have passed */
-    if (deliver_mail(comm)) ts_pump_wake(comm->pump);
+    if (any) ts_pump_wake(comm->pump);
 }
+
+/* ---- the user's thread moves bytes ---- */
+
+static bool enter_transport(void *context) {
+    ts_comm_thread *comm = context;
+    if (atomic_load(&comm->driven) > 0) return false;
+    pthread_mutex_lock(&comm->driver);
+    return true;
+}
+
+static void leave_transport(void *context) { pthread_mutex_unlock(&((ts_comm_thread *)context)->driver); }
+
+void ts_comm_thread_drive(ts_comm_thread *comm) { atomic_fetch_add(&comm->driven, 1); }
+
+bool ts_comm_thread_poll(ts_comm_thread *comm) {
+    ts_transport *transport = comm->options.transport;
+    pthread_mutex_lock(&comm->driver);
+    bool moved = deliver_mail(comm);
+    moved = transport->ops->poll(transport) || moved;
+    tell(comm);
+    atomic_store(&comm->busy, ts_mpi_transport_busy(transport));
+    pthread_mutex_unlock(&comm->driver);
+    return moved;
+}
+
+void ts_comm_thread_rest(ts_comm_thread *comm, bool hurry) {
+    bool last = atomic_fetch_sub(&comm->driven, 1) == 1;
+    if (last && (hurry || atomic_load(&comm->has_mail) || atomic_load(&comm->busy))) uv_async_send(&comm->wake);
+}
+
+/* ---- the loop's other callbacks ---- */
 
 static void on_pump_closed(void *context) {
     ts_comm_thread *comm = context;
@@ -154,7 +209,7 @@ static void on_pump_closed(void *context) {
 
 static void on_wake(uv_async_t *wake) {
     ts_comm_thread *comm = wake->data;
-    deliver_mail(comm);
+    send_mail(comm);
     if (!comm->pump) return;
     ts_pump_wake(comm->pump);
     if (!atomic_load(&comm->stopping)) return;
@@ -185,6 +240,11 @@ terse_status ts_comm_thread_create(const ts_comm_options *options, ts_comm_threa
     comm->stand_in.ops = &mail_ops;
     comm->stand_in.handler = (ts_transport_handler){0};
     comm->last = &comm->first;
+    if (pthread_mutex_init(&comm->driver, NULL) != 0) {
+        ts_mem_free(comm->mailed_bytes);
+        ts_mem_free(comm);
+        return TERSE_ENOMEM;
+    }
     *out = comm;
     return TERSE_OK;
 }
@@ -201,7 +261,7 @@ static terse_status make_loop(ts_comm_thread *comm) {
     uv_timer_init(&comm->loop, &comm->ticker);
     comm->wake.data = comm->ticker.data = comm;
     ts_pump_options pump = {.spin_us = 50, .timer_us = 1000, .safety_timer_us = 20000, .context = comm,
-                            .after_poll = after_poll};
+                            .after_poll = after_poll, .enter = enter_transport, .leave = leave_transport};
     terse_status status = ts_pump_create(&comm->loop, comm->options.transport, &pump, &comm->pump);
     if (status == TERSE_OK && uv_timer_start(&comm->ticker, on_tick, TICK_MS, TICK_MS) != 0) status = TERSE_EIO;
     if (status == TERSE_OK) return TERSE_OK;
@@ -252,6 +312,7 @@ void ts_comm_thread_destroy(ts_comm_thread *comm) {
         ts_buffer_unref(letter->frame);
         ts_mem_free(letter);
     }
+    pthread_mutex_destroy(&comm->driver);
     ts_mem_free(comm->mailed_bytes);
     ts_mem_free(comm);
 }

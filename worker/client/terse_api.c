@@ -8,7 +8,7 @@
 #include "common/net/mpi_transport.h"
 #include "worker/client/terse_internal.h"
 
-#define WAIT_MS 100            /* a sleeper looks up this often even when nobody wakes it */
+#define WAIT_NS 100000000L     /* a sleeper looks up this often even when nobody wakes it */
 #define POLL_TICK_US 10000u
 #define NAP_MIN_NS 20000L
 #define NAP_MAX_NS 1000000L
@@ -52,11 +52,7 @@ bool ts_terse_progress(terse *client) {
 /* Sleeps until something may have changed. The mutex is held on entry and return. */
 static void sleep_a_little(terse *client, long *nap_ns) {
     if (client->comm) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += WAIT_MS * 1000000L;
-        if (until.tv_nsec >= 1000000000L) { until.tv_nsec -= 1000000000L; until.tv_sec++; }
-        pthread_cond_timedwait(&client->moved, &client->mutex, &until);
+        ts_terse_await(client, WAIT_NS);
         return;
     }
     if (ts_terse_progress(client)) {
@@ -73,6 +69,7 @@ terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *arg
     long nap_ns = NAP_MIN_NS;
     terse_status status = TERSE_OK;
     ts_client_flush(client->client);
+    ts_terse_drive(client);
     while (!ready(client, argument)) {
         ts_client_cut_due(client->client);
         /* Who is silent too long fails the client in its tick; a server that lives may let us wait for a slow worker. */
@@ -82,6 +79,7 @@ terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *arg
         }
         sleep_a_little(client, &nap_ns);
     }
+    ts_terse_rest(client);
     client->wait_us += now_us(client) - began;
     return status;
 }
@@ -228,6 +226,7 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     uint32_t tensors = ts_client_contract(client->client)->tensor_count, next = 0;
     terse_status status = TERSE_OK;
     if (!gradients || !tensors) return refuse(client, TERSE_EINVAL, "terse_step: no gradients, or no tensors are declared");
+    ts_terse_drive(client);
     for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
         push_input input = {.tensor = t, .gradient = gradients[t]};
         ts_client_step_reaches(client->client, t + 1);
@@ -236,6 +235,7 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     }
     ts_client_step_reaches(client->client, 0);
     if (status == TERSE_OK) status = ts_terse_wait(client, all_pulled, &next);
+    ts_terse_rest(client);
     return ts_terse_leave(client, status);
 }
 
@@ -243,6 +243,13 @@ terse_status terse_progress(terse *client) {
     TS_TRY(enter(client));
     ts_client_flush(client->client);
     while (ts_terse_progress(client)) {}
+    if (client->may_drive) {
+        ts_terse_drive(client);
+        pthread_mutex_unlock(&client->mutex);
+        while (ts_comm_thread_poll(client->comm)) {}
+        pthread_mutex_lock(&client->mutex);
+        ts_terse_rest(client);
+    }
     return ts_terse_leave(client, ts_client_failure(client->client));
 }
 

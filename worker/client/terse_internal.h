@@ -19,12 +19,24 @@ struct terse {
     pthread_cond_t moved;   /* frames came, or time passed */
     uint64_t ticked_us;     /* without a thread */
     uint64_t wait_us;
+    bool may_drive;         /* its own threads move bytes while they wait (terse_drive.c) */
+    unsigned drivers;       /* calls in which they do */
+    uint64_t moved_us;      /* when bytes moved last in them, or something else was done */
     terse_status failure;   /* of open */
     ts_error message;
 };
 
 /* Moves bytes once, without a thread; the mutex is held. Returns whether any moved. */
 bool ts_terse_progress(terse *client);
+/* ---- terse_drive.c; the mutex is held on entry and return, and may be let go of in between ---- */
+bool ts_terse_may_drive(const terse *client);
+/* From here until rest, which may be nested, this thread moves the bytes: in await, and whenever the core lets go of its lock. */
+void ts_terse_drive(terse *client);
+void ts_terse_rest(terse *client);
+void ts_terse_moved(terse *client);
+/* For news, about so long at most. */
+void ts_terse_await(terse *client, long most_ns);
+
 /* Waits until ready(client, argument), with the mutex held on entry and return. Returns TERSE_OK or the failure. */
 terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *argument), void *argument) TERSE_NODISCARD;
 /* Keeps the core's sentence for terse_message and lets go of the mutex. Returns: status. */

@@ -15,7 +15,12 @@
 #define GOODBYE_US 5000000u /* how long queued frames may take to leave */
 #define GIVING_UP_US 1000000u /* the same when the job has failed: a dead peer's queue never empties */
 
-static void lock(void *context) { pthread_mutex_lock(&((terse *)context)->mutex); }
+static void lock(void *context) {
+    terse *client = context;
+    pthread_mutex_lock(&client->mutex);
+    if (client->drivers > 0) ts_terse_moved(client);
+}
+
 /* For news, a millisecond at most. The mutex is held. */
 static void pause_a_little(void *context) {
     terse *client = context;
@@ -23,14 +28,17 @@ static void pause_a_little(void *context) {
         ts_terse_progress(client);
         return;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += 1000000L;
-    if (until.tv_nsec >= 1000000000L) { until.tv_nsec -= 1000000000L; until.tv_sec++; }
-    pthread_cond_timedwait(&client->moved, &client->mutex, &until);
+    ts_terse_await(client, 1000000L);
 }
 
-static void unlock(void *context) { pthread_mutex_unlock(&((terse *)context)->mutex); }
+/* Something long follows: what has come and what is to go moves before, where nobody else moves it. */
+static void unlock(void *context) {
+    terse *client = context;
+    bool drives = client->drivers > 0;
+    pthread_mutex_unlock(&client->mutex);
+    if (drives) (void)ts_comm_thread_poll(client->comm);
+}
+
 static void tick(void *context) { ts_client_tick(((terse *)context)->client); }
 
 /* The configuration from a path, or from the command line; where: [in/out] the path. */
@@ -93,6 +101,7 @@ static terse_status open_core(terse *client) {
     TS_TRY(ts_client_create(client->config, transport, &client->client));
     ts_client_set_pause(client->client, pause_a_little, client);
     if (!client->comm) return TERSE_OK;
+    client->may_drive = ts_terse_may_drive(client);
     ts_client_set_lock(client->client, lock, unlock, client);
     return ts_comm_thread_start(client->comm, tick, client);
 }

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The user's thread moves the bytes itself while it waits, and between the slices of a step. Only where the host's
+ * processes have less than two cores each: there a communication thread of one's own would take the core from the thread
+ * that is to go on, twice a frame, and read what the other core has in its cache. With more cores both work at once.
+ */
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "worker/client/terse_internal.h"
+
+#define EMPTY_POLLS 16u   /* between two looks at what came */
+#define HOT_US 15u        /* after traffic: polls without a pause, as the pump does */
+#define NAP_NS 10000L
+#define SLACK_NS 1000UL
+#define PATIENCE_US 1000u /* without traffic: then the communication thread waits instead, asleep */
+
+bool ts_terse_may_drive(const terse *client) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return client->comm && cores > 0 && (unsigned long)cores < 2ul * client->transport->neighbours;
+}
+
+void ts_terse_drive(terse *client) {
+    if (!client->may_drive) return;
+    ts_terse_moved(client);
+    if (client->drivers++ == 0) ts_comm_thread_drive(client->comm);
+}
+
+void ts_terse_rest(terse *client) {
+    if (client->may_drive && --client->drivers == 0) ts_comm_thread_rest(client->comm, false);
+}
+
+void ts_terse_moved(terse *client) { client->moved_us = client->transport->ops->now_us(client->transport); }
+
+/* How late a thread may wake is the user's to set. */
+static void nap(void) {
+    int slack_ns = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+    prctl(PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0);
+    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    if (slack_ns > 0) prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns, 0, 0, 0);
+}
+
+static void sleep_until_told(terse *client, long most_ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += most_ns;
+    if (until.tv_nsec >= 1000000000L) { until.tv_nsec -= 1000000000L; until.tv_sec++; }
+    pthread_cond_timedwait(&client->moved, &client->mutex, &until);
+}
+
+void ts_terse_await(terse *client, long most_ns) {
+    if (!client->drivers) {
+        sleep_until_told(client, most_ns);
+        return;
+    }
+    bool moved = false;
+    pthread_mutex_unlock(&client->mutex);
+    for (unsigned polls = 0; polls < EMPTY_POLLS && !moved; polls++) moved = ts_comm_thread_poll(client->comm);
+    pthread_mutex_lock(&client->mutex);
+    uint64_t now_us = client->transport->ops->now_us(client->transport);
+    if (moved) client->moved_us = now_us;
+    uint64_t idle_us = now_us - client->moved_us;
+    if (idle_us < HOT_US) return;
+    if (idle_us < PATIENCE_US) {
+        pthread_mutex_unlock(&client->mutex);
+        nap();
+        pthread_mutex_lock(&client->mutex);
+        return;
+    }
+    ts_comm_thread_rest(client->comm, true);
+    sleep_until_told(client, most_ns);
+    ts_comm_thread_drive(client->comm);
+    ts_terse_moved(client);
+}
