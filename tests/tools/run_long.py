@@ -34,6 +34,8 @@ def parts(build, seeds):
         Part("keep", "torn and stale files of kept states", 1800, [unit, "test_keep"], every),
         Part("faults", "the fault matrix: processes struck in every state, over mpirun (tests/fault)", 3600,
              ["python3", "tests/fault/matrix.py"], {"BUILD": build}),
+        Part("soak", "half an hour of a daemon under jobs that come, go and die (tests/fault/soak.py)", 2700,
+             ["python3", "tests/fault/soak.py", "1800"], {"BUILD": build}),
         Part("fuzz", "the fuzz corpus", 600, make + ["fuzz-replay"], {}),
         Part("kernels", "vector kernels of this CPU against the reference", 600, make + ["test-kernels"], {}),
         Part("neon", "NEON kernels against the reference, under qemu-user", 900, make + ["test-neon"], {},
