@@ -265,6 +265,36 @@ def bench(_folder, _seconds):
     assert rows[1]["relative_error"] == 0, rows
 
 
+def bench_families(_folder, _seconds):
+    """Without a pipeline all families are printed, and none is left out: every transform, selector and quantiser of which
+    others are not merely variants."""
+    rows = json.loads(terse("bench", "codec", "-n", "20000", "--runs", "10", "--json").stdout)
+    used = {stage.strip().split(":")[0] for row in rows for stage in row["pipeline"].split("|")}
+    listed = {stage["name"] for stage in json.loads(terse("codec", "list").stdout)
+              if stage["kind"] in ("transform", "select", "quantise")}
+    assert listed - {"svd", "tucker"} <= used, listed - used
+    for row in rows:
+        assert row["bytes"] > 0 and row["encode_s"] > 0 and row["decode_add_s"] > 0 and row["sweep_s"] > 0, row
+        assert row["conservation_error"] < 1e-6, row
+    table = terse("bench", "codec", "-n", "20000", "--runs", "10").stdout
+    assert all(row["pipeline"] in table for row in rows), table
+
+
+def bench_ladder(_folder, _seconds):
+    """110 M parameters: dense, half, and what is left of that, indices included."""
+    rungs = {row["pipeline"]: row for row in json.loads(terse("bench", "codec", "--ladder", "--json").stdout)}
+    elems = 110_000_000
+    assert rungs["fp32"]["bytes"] == 4 * elems and rungs["fp16"]["bytes"] == 2 * elems, rungs
+    for share, pack in ((0.1, "topk:0.1 | fp16 | best"), (0.01, "topk:0.01 | int8 | rice"), (0.001, "topk:0.001 | int8 | rice")):
+        row = rungs[pack]
+        width = 2 if "fp16" in pack else 1
+        entropy = -(share * math.log2(share) + (1 - share) * math.log2(1 - share)) / share / 8  # bytes an index
+        assert row["n"] == elems and row["values"] == round(share * elems), row
+        least, most = row["values"] * (width + entropy - 0.01), row["values"] * (width + entropy + 0.15 / 8) * 1.01
+        assert least <= row["bytes"] <= most, (least, row, most)
+    assert rungs["topk:0.001 | int8 | rice"]["ratio"] >= 1600, rungs
+
+
 CASES = [
     ("codec-vectors", 60, vectors),
     ("codec-error-feedback", 30, error_feedback),
@@ -275,6 +305,8 @@ CASES = [
     ("codec-refusals", 30, refusals),
     ("codec-help", 10, helps),
     ("codec-bench", 60, bench),
+    ("codec-bench-families", 60, bench_families),
+    ("codec-bench-ladder", 120, bench_ladder),
     ("command-lines-say-what-is-wrong", 30, sentences),
     ("full-output-is-an-error", 30, full_output),
 ]
