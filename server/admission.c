@@ -136,8 +136,7 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
     ts_job *job = a->job;
     ts_slice_state *slice = &job->store.slices[number];
     ts_member *member = &job->members.members[a->worker];
-    uint32_t incarnation = a->push->incarnation ? a->push->incarnation : 1;
-    verdict what = incarnation == member->incarnation ? judge(job, slice, a->worker, a->push->step, len) : LATE;
+    verdict what = judge(job, slice, a->worker, a->push->step, len);
     if (what == VERDICTS && !fits(a, slice, len)) what = NO_ROOM;
     if (what == VERDICTS) {
         TS_TRY(hold(a, slice, packet, len, now_us));
@@ -148,7 +147,7 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
         ts_rounds_consider(job, slice);
         return TERSE_OK;
     }
-    bool late = what == LATE && incarnation == member->incarnation && job->members.quorums.active;
+    bool late = what == LATE && job->members.quorums.active;
     if (what == REPEATED || late) owe_push(job, slice, a->worker, a->push, place, what);
     if (late) ts_round_receipt(job, slice, TS_RECEIPT_RETURNED, a->worker, a->push->step);
     const ts_slot *slot = &slice->slots[a->worker];
@@ -160,7 +159,10 @@ static terse_status take_packet(admission *a, uint32_t number, size_t place, con
 terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *buffer, const ts_frame *frame) {
     admission a = {.job = job, .worker = worker, .buffer = buffer, .push = frame->header->push};
     uint64_t now_us = ts_server_now(job->server);
+    uint32_t incarnation = a.push->incarnation ? a.push->incarnation : 1;
     size_t count;
+    /* An answer to another life's packet would be taken for one to a packet of the same step. */
+    if (incarnation != job->members.members[worker].incarnation) return TERSE_OK;
     TS_TRY(look_through(&a, frame, &count));
     uint32_t *lists = ts_mem_calloc(count * VERDICTS, sizeof *lists);
     TS_REQUIRE(lists, TERSE_ENOMEM);

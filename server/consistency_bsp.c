@@ -35,14 +35,16 @@ static bool is_here(const ts_slice_state *slice, uint32_t worker) {
 static bool bsp_misses(const ts_membership *membership, const ts_slice_state *slice, uint32_t worker) {
     const uint8_t *members = ts_quorums_of(&membership->quorums, slice->version);
     if (is_here(slice, worker)) return false;
+    const ts_member *member = &membership->members[worker];
     /* A member that died had delivered all of the round to server 0, but perhaps not here. */
-    return members ? members[worker] && !membership->members[worker].lost : ts_membership_expects(membership, worker, slice->version);
+    return members ? members[worker] && !member->lost && slice->version >= member->from
+                   : ts_membership_expects(membership, worker, slice->version);
 }
 
 static bool bsp_closable(const ts_membership *membership, const ts_slice_state *slice) {
     if (membership->quorums.active) {
         if (!ts_quorums_of(&membership->quorums, slice->version)) return false;
-    } else if (slice->held == 0 || slice->held + membership->done < membership->count) {
+    } else if (slice->held == 0 && slice->version >= membership->floor) {
         return false;
     }
     for (uint32_t w = 0; w < membership->count; w++)

@@ -64,11 +64,20 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
 static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
     ts_server *server = job->server;
     if (frame->header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer);
+    const ts_peer *from = &server->transport->peers[peer];
+    bool lost = from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost;
+    if (lost && job->state == TS_JOB_FINISHED && ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
+        ts_link_abort(server, peer, job->id, TERSE_ESHUTDOWN, "the job has ended without this worker");
     if (job->state != TS_JOB_FAILED || job->closed || frame->header->body_case == TERSE__HEADER__BODY_BYE ||
         frame->header->body_case == TERSE__HEADER__BODY_ABORT)
         return;
     if (ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
         ts_link_abort(server, peer, job->id, job->failure, job->message.text);
+}
+
+/* A new life of a worker that was given up. */
+static bool comes_back(const ts_job *job, uint32_t worker, const Terse__Header *header) {
+    return header->body_case == TERSE__HEADER__BODY_HELLO && header->hello->incarnation > job->members.members[worker].incarnation;
 }
 
 /* A parsed frame. Returns why it was not taken. */
@@ -85,7 +94,8 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         from_late(job, peer, frame);
         return TERSE_OK;
     }
-    if (from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost) {
+    if (from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost &&
+        !comes_back(job, from->index, frame->header)) {
         if (frame->header->body_case != TERSE__HEADER__BODY_ABORT) ts_loss_tell(job, from->index);
         return TERSE_OK;
     }
@@ -97,6 +107,8 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         return ts_quorum_members(job, peer, frame->header->members);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_LOST)
         return ts_loss_message(job, peer, frame->header->lost);
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_JOIN)
+        return ts_join_message(job, peer, frame->header->join);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
         return ts_checkpoint_message(job, peer, frame->header->checkpoint);
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);

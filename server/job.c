@@ -49,6 +49,7 @@ static void release(ts_job *job) {
     ts_reduce_free(&job->reduce);
     ts_replies_free(&job->replies);
     ts_checkpoint_free(&job->checkpoint);
+    ts_join_free(&job->join);
     ts_store_free(&job->store);
     ts_quorums_free(&job->members.quorums);
     ts_upstream_forget(job);
@@ -335,6 +336,7 @@ void ts_job_tick(ts_job *job) {
         if (job->standin && !job->standin->mute) ts_admission_tick(job->standin);
         ts_checkpoint_advance(job);
         ts_quorum_tick(job);
+        ts_join_tick(job);
         if (job->server->upstream) ts_upstream_tick(job);
         for (uint32_t w = 0; w < job->members.count; w++)
             if (job->members.members[w].state != TS_MEMBER_GONE && heartbeat_due(job, w)) heartbeat(job, w);

@@ -17,6 +17,7 @@
 #include "server/round.h"
 #include "server/server_internal.h"
 #include "server/store.h"
+#include "server/worker_join.h"
 
 typedef enum { TS_JOB_RUNNING, TS_JOB_FINISHED, TS_JOB_FAILED } ts_job_state;
 
@@ -49,6 +50,7 @@ typedef struct ts_job {
     ts_reduce reduce;
     ts_replies replies;
     ts_checkpoint checkpoint;
+    ts_join join;
     uint64_t last_progress_us;    /* last attach, set or closed round */
     bool training;                /* all attached and all slices set: said once in the log */
     struct {                      /* with an upstream */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/membership.h"
 
+#include <assert.h>
+
 #include "common/base/mem.h"
 
 terse_status ts_membership_create(ts_membership *membership, uint32_t count) {
@@ -49,6 +51,18 @@ void ts_membership_lose(ts_membership *membership, uint32_t worker) {
     membership->lost++;
 }
 
+void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from) {
+    ts_member *member = &membership->members[worker];
+    assert(member->lost);
+    membership->lost--;
+    membership->gone--;
+    membership->done--;
+    membership->generation++;
+    membership->returns++;
+    *member = (ts_member){.peer = member->peer, .state = TS_MEMBER_ATTACHED, .incarnation = incarnation, .said_hello = true,
+                          .returned = true, .away = true, .from = from};
+}
+
 bool ts_membership_complete(const ts_membership *membership) {
     for (uint32_t w = 0; w < membership->count; w++)
         if (membership->members[w].state == TS_MEMBER_EXPECTED) return false;
@@ -61,5 +75,5 @@ uint32_t ts_membership_weight(const ts_membership *membership) {
 
 bool ts_membership_expects(const ts_membership *membership, uint32_t worker, uint64_t step) {
     const ts_member *member = &membership->members[worker];
-    return !member->done || step < member->done_steps;
+    return step >= member->from && (!member->done || step < member->done_steps);
 }

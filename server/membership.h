@@ -29,6 +29,10 @@ typedef struct {
     bool reply_later;           /* there is one, but its queue is full */
     bool stats_due;
     bool lost;                  /* GONE, since the job gave it up */
+    bool returned;              /* this is not the first of its lives here */
+    bool away;                  /* it has come back, and sums do not wait for it before it has asked for one */
+    uint64_t from;              /* it owes pushes from this step on */
+    uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
 } ts_member;
 
@@ -37,6 +41,8 @@ typedef struct {
     uint32_t count;
     uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
     uint32_t lost;        /* of the gone ones: given up */
+    uint64_t returns;     /* how often one came back */
+    uint64_t floor;       /* rounds before this one close without anybody when nobody owes them any more */
     uint64_t lost_rounds; /* server 0: rounds that waited for a worker which was then given up */
     uint32_t generation;
     uint64_t staleness; /* of SSP */
@@ -57,6 +63,9 @@ void ts_membership_gone(ts_membership *membership, uint32_t worker);
 
 /* GONE because the job goes on without it. */
 void ts_membership_lose(ts_membership *membership, uint32_t worker);
+
+/* ATTACHED again, in a new life, which owes pushes from a step on. */
+void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from);
 
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);

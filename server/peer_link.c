@@ -67,16 +67,24 @@ void ts_link_settled(const ts_job *job, uint32_t peer, uint64_t step, const uint
     send_ack(job, peer, &ack, slices, count);
 }
 
-void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason) {
+static void send_abort(ts_server *server, uint32_t peer, uint32_t job, Terse__Abort *body) {
     Terse__Header header = TERSE__HEADER__INIT;
-    Terse__Abort abort = TERSE__ABORT__INIT;
     header.job = job;
     header.body_case = TERSE__HEADER__BODY_ABORT;
-    header.abort = &abort;
-    abort.status = (uint32_t)status;
-    abort.reason = (char *)(uintptr_t)reason;
+    header.abort = body;
     server->links[peer].last_abort_us = ts_server_now(server);
     ts_link_control(server, peer, &header);
+}
+
+void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason) {
+    send_abort(server, peer, job, &(Terse__Abort){.base = PROTOBUF_C_MESSAGE_INIT(&terse__abort__descriptor),
+                                                  .status = (uint32_t)status, .reason = (char *)(uintptr_t)reason});
+}
+
+void ts_link_stale(ts_server *server, uint32_t peer, uint32_t job, uint32_t incarnation, const char *reason) {
+    send_abort(server, peer, job, &(Terse__Abort){.base = PROTOBUF_C_MESSAGE_INIT(&terse__abort__descriptor),
+                                                  .status = TERSE_ESTALE, .reason = (char *)(uintptr_t)reason,
+                                                  .incarnation = incarnation});
 }
 
 bool ts_link_quiet(const ts_server *server, uint32_t peer) {

@@ -26,6 +26,8 @@ void ts_link_ack(const struct ts_job *job, uint32_t peer, uint64_t step, terse_s
 void ts_link_settled(const struct ts_job *job, uint32_t peer, uint64_t step, const uint32_t *slices, size_t count);
 /* Tells the peer that a job has ended. reason: [borrow] names who, what and where. */
 void ts_link_abort(ts_server *server, uint32_t peer, uint32_t job, terse_status status, const char *reason);
+/* Tells a worker that this life of it has been given up. reason: [borrow] */
+void ts_link_stale(ts_server *server, uint32_t peer, uint32_t job, uint32_t incarnation, const char *reason);
 /* Whether nothing was sent to the peer for so long that a heartbeat is due. */
 bool ts_link_quiet(const ts_server *server, uint32_t peer);
 

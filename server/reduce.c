@@ -30,6 +30,20 @@ void ts_reduce_free(ts_reduce *reduce) {
     *reduce = (ts_reduce){0};
 }
 
+/* A worker that has come back asks for a sum that the others had without it: it gets its own values. */
+static terse_status answer_alone(ts_job *job, uint32_t worker, const Terse__Reduce *message) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Reduced reduced = TERSE__REDUCED__INIT;
+    header.job = job->id;
+    header.body_case = TERSE__HEADER__BODY_REDUCED;
+    header.reduced = &reduced;
+    reduced.sequence = message->sequence;
+    reduced.n_values = message->n_values;
+    reduced.values = message->values;
+    ts_link_control(job->server, ts_job_peer(job, worker), &header);
+    return TERSE_OK;
+}
+
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) {
     ts_reduce *reduce = &job->reduce;
     TS_REQUIRE(message->n_values <= TS_REDUCE_VALUES_MAX, TERSE_ELIMIT);
@@ -37,8 +51,11 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
         /* An older one than the last was answered to everybody before the last could open. */
         if (message->sequence == reduce->last && !job->replica.unconfirmed_sum)
             ts_link_answer(job->server, ts_job_peer(job, worker), reduce->result);
+        else if (job->members.members[worker].returned && message->sequence < reduce->last)
+            return answer_alone(job, worker, message);
         return TERSE_OK;
     }
+    job->members.members[worker].away = false;
     TS_REQUIRE(!reduce->open || message->sequence == reduce->sequence, TERSE_ESTATE);
     if (reduce->open && reduce->values[worker]) return TERSE_OK;
     if (reduce->open && message->n_values != reduce->count) {
@@ -106,7 +123,7 @@ void ts_reduce_check(struct ts_job *job) {
     ts_reduce *reduce = &job->reduce;
     if (!reduce->open) return;
     for (uint32_t w = 0; w < reduce->workers; w++)
-        if (!reduce->values[w] && job->members.members[w].state != TS_MEMBER_GONE) return;
+        if (!reduce->values[w] && job->members.members[w].state != TS_MEMBER_GONE && !job->members.members[w].away) return;
     double *sum = ts_mem_calloc(reduce->count ? reduce->count : 1, sizeof *sum);
     for (uint32_t w = 0; sum && w < reduce->workers; w++)
         for (size_t i = 0; reduce->values[w] && i < reduce->count; i++) sum[i] += reduce->values[w][i];

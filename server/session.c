@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/config/config_plan.h"
 #include "server/job.h"
 #include "server/peer_link.h"
@@ -25,8 +26,27 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     body.settles = job->members.quorums.active;
     body.replicas = job->server->watch.on;
     Terse__Resumed resumed = TERSE__RESUMED__INIT;
+    Terse__Joined joined = TERSE__JOINED__INIT;
+    uint64_t *next = NULL;
     ts_checkpoint_welcome(job, worker, &body, &resumed);
+    if (verdict == TERSE__WELCOME__VERDICT__ACCEPTED && job->members.members[worker].returned) {
+        next = ts_mem_calloc((size_t)job->store.count + 1, sizeof *next);
+        if (!next) return; /* it asks again */
+        ts_join_welcome(job, worker, &joined, next);
+        body.joined = &joined;
+        body.resumed = NULL; /* what it has is newer than any checkpoint */
+    }
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
+    ts_mem_free(next);
+}
+
+void ts_session_welcome_back(struct ts_job *job, uint32_t worker) {
+    welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
+}
+
+void ts_session_refuse_alone(struct ts_job *job, uint32_t worker, terse_status status, const char *reason) {
+    ts_log(TS_LOG_WARN, "job", "a worker cannot come back", "worker=\"%s\" reason=\"%s\"", ts_job_worker_name(job, worker), reason);
+    welcome(job, worker, TERSE__WELCOME__VERDICT__REFUSED, status, reason);
 }
 
 /* The job cannot go on without this worker, so all are told. */
@@ -73,6 +93,7 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
     ts_member *member = &job->members.members[worker];
     ts_error reason;
     TS_REQUIRE(hello->digest.len == TS_DIGEST_BYTES, TERSE_ECORRUPT);
+    if (ts_join_is_return(job, worker, hello)) return ts_join_hello(job, worker, hello);
     if (member->state == TS_MEMBER_GONE) return TERSE_ESTATE;
     terse_status status = check_hello(job, worker, hello, &reason);
     if (status != TERSE_OK) {
@@ -82,7 +103,7 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
     uint32_t incarnation = hello->incarnation ? hello->incarnation : 1;
     if (member->said_hello && incarnation != member->incarnation) {
         /* Its packets would be taken for those of its former life. */
-        welcome(job, worker, TERSE__WELCOME__VERDICT__REFUSED, TERSE_ESTATE, "another life of this worker is attached");
+        ts_session_refuse_alone(job, worker, TERSE_ESTATE, "a later life of this worker is attached");
         return TERSE_OK;
     }
     if (member->state == TS_MEMBER_ATTACHED && memcmp(member->digest, hello->digest.data, TS_DIGEST_BYTES) != 0)

@@ -18,6 +18,11 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
 terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__Done *done) TERSE_NODISCARD;
 void ts_session_bye(struct ts_job *job, uint32_t worker);
 
+/* To a worker that has come back (worker_join.h): it is let in, and hears what is new. */
+void ts_session_welcome_back(struct ts_job *job, uint32_t worker);
+/* To one that cannot: it ends, and nobody else. */
+void ts_session_refuse_alone(struct ts_job *job, uint32_t worker, terse_status status, const char *reason);
+
 /* It is decided what the job goes on from: those who said Hello before are welcomed. */
 void ts_session_decided(struct ts_job *job);
 

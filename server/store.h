@@ -41,6 +41,7 @@ typedef struct {
     uint64_t step;         /* the packet's */
     uint32_t samples;      /* the packet's; 0 stands for 1 */
     uint64_t next;         /* one more than the last step of which a packet was applied: the worker's clock here */
+    uint64_t settled;      /* of a worker that has come back: `next` of its former lives */
     uint64_t arrived_us;
     bool acked;            /* an explicit Ack was sent for it */
     bool unconfirmed;      /* with replicas: the stand-in has not said that it holds it, too */

@@ -63,6 +63,7 @@ static void send_all(ts_job *job, uint32_t peer) {
 /* What was here of its last step, and what its loss leaves out. */
 static void give_up(ts_job *job, uint32_t worker, const char *why) {
     uint32_t used = 0, missing = 0;
+    if (job->members.members[worker].lost) return;
     for (uint32_t s = 0; s < job->store.count; s++) {
         const ts_slice_state *slice = &job->store.slices[s];
         used += slice->slots[worker].frame != NULL;
@@ -76,6 +77,8 @@ static void give_up(ts_job *job, uint32_t worker, const char *why) {
     if (ts_job_initialised(job)) ts_job_membership_changed(job);
     else if (worker == 0) ts_job_fail(job, TERSE_ETIMEDOUT, "%s was lost before it had set the parameters", ts_job_worker_name(job, worker));
 }
+
+void ts_loss_give_up(struct ts_job *job, uint32_t worker, const char *why) { give_up(job, worker, why); }
 
 bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
     ts_member *member = &job->members.members[worker];
@@ -134,6 +137,6 @@ void ts_loss_late(struct ts_job *job, uint32_t peer) {
 void ts_loss_tell(struct ts_job *job, uint32_t worker) {
     uint32_t peer = ts_job_peer(job, worker);
     if (ts_server_now(job->server) - job->server->links[peer].last_abort_us < TELL_AGAIN_US) return;
-    ts_link_abort(job->server, peer, job->id, TERSE_ESTALE, "nothing was heard of this worker for consistency.deadline_s, and the "
-                  "job has gone on without it");
+    ts_link_stale(job->server, peer, job->id, job->members.members[worker].incarnation,
+                  "nothing was heard of this worker for consistency.deadline_s, and the job has gone on without it");
 }

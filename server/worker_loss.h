@@ -18,6 +18,8 @@ struct ts_job;
  * the worker then, or will when server 0 says so. Otherwise nothing has changed, and the job has to end.
  */
 bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why);
+/* Gives it up here, unless that was done before. */
+void ts_loss_give_up(struct ts_job *job, uint32_t worker, const char *why);
 /* From another server. Returns TERSE_OK, TERSE_ECORRUPT. */
 terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) TERSE_NODISCARD;
 /* The same for a job that has ended here: another server has still to learn of whom it was without. */

@@ -100,6 +100,21 @@ TERSE_API terse_status terse_start(terse *client) TERSE_NODISCARD;
 TERSE_API uint64_t terse_resumed(const terse *client);
 
 /*
+ * How often this worker has come back into its job: having been given up (stopped, cut off) for longer than
+ * consistency.deadline_s, or in the place of a process that had died. Look after each terse_step and sum: when the number
+ * has grown, the replicas are a snapshot, and the next push is that of *step [out]; data and schedules of the program's
+ * own go on from there. Nothing of its gradients is lost. It happens between steps only: a program that waits for single
+ * pushes or pulls in the middle of a step ends with TERSE_ESTALE instead.
+ */
+TERSE_API uint32_t terse_returns(terse *client, uint64_t *step);
+
+/*
+ * Sums over all workers are told apart by their number. A worker that has come back says how many there have been where it
+ * goes on, so that its next terse_reduce_sum is one with the others'. Returns TERSE_OK, TERSE_ESTATE.
+ */
+TERSE_API terse_status terse_set_sums(terse *client, uint64_t count) TERSE_NODISCARD;
+
+/*
  * Asks for a checkpoint of the whole job, soon; with stop, the job then ends at all workers (TERSE_ESHUTDOWN), and the
  * message says why (reason; may be NULL). Does not wait. Any worker, alone. Returns: TERSE_OK, EUNSUPPORTED (no
  * checkpoint.dir, or before terse_start), EPEER, ETIMEDOUT.

@@ -42,6 +42,9 @@ typedef struct {
     uint64_t sums;     /* how many it is past */
     uint64_t ready_us; /* its gradient is computed then */
     uint64_t dies_us;  /* with spec.kill_after */
+    uint64_t back_us;  /* killed, and restarted then */
+    uint64_t asleep_us, wakes_us; /* with spec.sleep_after */
+    uint32_t returns;  /* that were noticed */
     bool asked;
 } worker;
 
@@ -176,7 +179,8 @@ static bool all_pulled(worker *me) {
 static bool fetch_all(cluster *c, worker *me) {
     if (!me->asked) {
         for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-            if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING && !c->dead[c->spec->network.servers + w]) return false;
+            bool gone = c->dead[c->spec->network.servers + w] && !c->workers[w].back_us;
+            if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING && !gone) return false;
         }
         for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS && me->job == 0; t++) {
             if (ts_client_fetch(me->client, t - me->first, c->result->fetched[t]) != TERSE_OK) return false;
@@ -228,31 +232,93 @@ static uint32_t fetcher(const cluster *c, uint32_t job) {
     return w;
 }
 
+/* A new process in the place of one that was killed. */
+static void restart(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    uint32_t peer = c->spec->network.servers + w;
+    *me = (worker){.job = me->job, .index = me->index, .first = me->first, .dies_us = UINT64_MAX, .asleep_us = UINT64_MAX};
+    c->dead[peer] = false;
+    ts_sim_revive(c->network, peer);
+    if (ts_client_create(c->jobs[me->job], ts_sim_endpoint(c->network, peer), &me->client) != TERSE_OK)
+        note_failure(c, "worker", w, "create failed");
+    else start_worker(c, w);
+}
+
+static void kill(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    uint32_t peer = c->spec->network.servers + w;
+    c->dead[peer] = true;
+    ts_sim_kill(c->network, peer);
+    if (!c->spec->restart_us[w]) return;
+    ts_client_destroy(me->client); /* what it has kept stays where it is, as if nobody had touched it */
+    me->client = NULL;
+    me->back_us = ts_sim_now_us(c->network) + c->spec->restart_us[w];
+}
+
+/* Whether the worker is stopped now. */
+static bool sleeps(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    uint64_t now = ts_sim_now_us(c->network);
+    if (!c->spec->sleep_after[w] || me->pushed < c->spec->sleep_after[w]) return false;
+    ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 601));
+    if (!me->asleep_us) me->asleep_us = now + ts_random_below(&random, 400000);
+    return me->phase != GONE && now >= me->asleep_us && now - me->asleep_us < c->spec->sleep_us[w];
+}
+
 /* Workers whose time has come. */
 static void kill_due(cluster *c) {
     uint64_t now = ts_sim_now_us(c->network);
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         worker *me = &c->workers[w];
         uint32_t peer = c->spec->network.servers + w;
-        if (!ts_cluster_dies(c->spec, w) || c->dead[peer] || me->phase == GONE) continue;
+        if (me->back_us && now >= me->back_us) restart(c, w);
+        if (me->dies_us == UINT64_MAX || !ts_cluster_is_killed(c->spec, w) || c->dead[peer] || me->phase == GONE) continue;
         if (now < c->spec->kill_us[w] || me->pushed < c->spec->kill_after[w]) continue;
         ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 600));
         if (!me->dies_us) me->dies_us = now + (c->spec->kill_us[w] ? 0 : ts_random_below(&random, 400000));
-        if (now < me->dies_us) continue;
-        c->dead[peer] = true;
-        ts_sim_kill(c->network, peer);
+        if (now >= me->dies_us) kill(c, w);
     }
+}
+
+/* Whether it came back too late: the others have finished. */
+static bool missed_the_end(const cluster *c, uint32_t w) {
+    return ts_cluster_is_missed(c->spec, w) && strstr(ts_client_message(c->workers[w].client), "ended without this worker");
+}
+
+/* It goes on elsewhere, and some of its packets are its own again. */
+static void note_return(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    uint64_t step;
+    if (me->returns == ts_client_returns(me->client)) return;
+    me->returns = ts_client_returns(me->client);
+    for (uint32_t s = 0; s < ts_client_contract(me->client)->slice_count; s++)
+        if (ts_client_gives_back(me->client, s, &step))
+            note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_GIVEN_BACK, .worker = w, .slice = s, .step = step});
+    c->result->returns++;
+    ts_client_set_sums(me->client, 0); /* the only one is after the last step */
+    me->sum = 0;
+    note_holdings(c, w);
+    me->step = me->pushed = ts_client_step(me->client);
+    me->next_push = 0;
+    me->ready_us = 0;
+    me->phase = PUSHING;
+    if (me->step > c->spec->steps[w]) me->step = c->spec->steps[w]; /* nothing is left to do */
 }
 
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    if (me->phase == GONE || c->dead[c->spec->network.servers + w]) return;
+    if (me->phase == GONE || c->dead[c->spec->network.servers + w] || sleeps(c, w)) return;
     ts_client_state state = ts_client_get_state(me->client);
+    if (state == TS_CLIENT_FAILED && missed_the_end(c, w)) {
+        leave(c, w);
+        return;
+    }
     if (state == TS_CLIENT_FAILED) {
         note_failure(c, "worker", w, ts_client_message(me->client));
         leave(c, w);
         return;
     }
+    if (state == TS_CLIENT_ATTACHING) return;
     if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
         if (ts_client_resume(me->client) != TERSE_OK) return; /* it has failed */
         me->step = me->pushed = ts_client_resumed(me->client);
@@ -263,13 +329,17 @@ static void drive(cluster *c, uint32_t w) {
                 note_failure(c, "worker", w, ts_client_message(me->client));
     }
     for (;;) {
+        note_return(c, w);
         if (me->phase == PUSHING && !met(c, w)) return;
         if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
-            if (ts_client_done(me->client) != TERSE_OK) note_failure(c, "worker", w, "done failed");
+            terse_status status = ts_client_done(me->client);
+            if (status == TERSE_EAGAIN) return; /* first it comes back */
+            if (status != TERSE_OK) note_failure(c, "worker", w, "done failed");
             me->phase = FETCHING;
         } else if (me->phase == PUSHING && push_step(c, w)) {
             me->phase = PULLING;
         } else if (me->phase == PULLING && all_pulled(me)) {
+            if (me->returns != ts_client_returns(me->client)) continue;
             note_holdings(c, w);
             me->step++;
             me->phase = PUSHING;
@@ -295,7 +365,7 @@ static bool everybody_ended(cluster *c, bool *finished) {
         if (state == TS_SERVER_FAILED) note_failure(c, "server", s, ts_server_message(c->servers[s]));
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        ended = ended && (c->workers[w].phase == GONE || c->dead[c->spec->network.servers + w]);
+        ended = ended && (c->workers[w].phase == GONE || (c->dead[c->spec->network.servers + w] && !c->workers[w].back_us));
     }
     for (uint32_t j = 0; j < TS_SIM_JOBS; j++) {
         bool done = c->result->job[j].message[0] == 0;
@@ -316,7 +386,7 @@ static bool stopped(const cluster *c, uint32_t server) {
 static void deliver(cluster *c, uint32_t peer) {
     if (c->dead[peer] || stopped(c, peer)) return;
     uint32_t servers = c->spec->network.servers;
-    if (peer >= servers && !c->workers[peer - servers].client) return;
+    if (peer >= servers && (!c->workers[peer - servers].client || sleeps(c, peer - servers))) return;
     ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
     while (endpoint->ops->poll(endpoint)) continue;
     if (peer < servers) ts_server_flush(c->servers[peer]);
@@ -331,7 +401,7 @@ static void tick(cluster *c) {
         ts_server_flush(c->servers[s]);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        if (c->workers[w].client && !c->dead[c->spec->network.servers + w]) ts_client_tick(c->workers[w].client);
+        if (c->workers[w].client && !c->dead[c->spec->network.servers + w] && !sleeps(c, w)) ts_client_tick(c->workers[w].client);
         drive(c, w);
     }
 }

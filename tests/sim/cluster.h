@@ -38,6 +38,9 @@ typedef struct {
     uint32_t kill_peer;
     uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
     uint64_t kill_us[TS_CLUSTER_WORKERS];    /* or at that time, whatever it is doing; 0: never */
+    uint64_t restart_us[TS_CLUSTER_WORKERS]; /* and so long after that another process takes its place; 0: none does */
+    uint64_t sleep_after[TS_CLUSTER_WORKERS]; /* a worker is stopped some time after it has pushed so many steps; 0: never */
+    uint64_t sleep_us[TS_CLUSTER_WORKERS];   /* for so long */
     struct {
         uint64_t at_us;
         uint32_t peer;
@@ -61,15 +64,22 @@ typedef struct {
     uint64_t work_ns_a_byte;
 } ts_cluster_spec;
 
-/* Whether the worker is to die. */
-static inline bool ts_cluster_dies(const ts_cluster_spec *spec, uint32_t w) { return spec->kill_after[w] || spec->kill_us[w]; }
+/* Whether the worker is to die for good; and whether it is missed for some time. */
+static inline bool ts_cluster_is_killed(const ts_cluster_spec *spec, uint32_t w) { return spec->kill_after[w] || spec->kill_us[w]; }
+static inline bool ts_cluster_dies(const ts_cluster_spec *spec, uint32_t w) {
+    return ts_cluster_is_killed(spec, w) && !spec->restart_us[w];
+}
+static inline bool ts_cluster_is_missed(const ts_cluster_spec *spec, uint32_t w) {
+    return ts_cluster_is_killed(spec, w) || spec->sleep_after[w];
+}
 
 /* What happened, in the order in which it did. */
 typedef struct {
-    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_RECEIPT } kind;
+    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_RECEIPT } kind;
     uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step`, its own step number `local` */
     uint64_t step, local;
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
+                             /* GIVEN_BACK: the worker has come back, and the slice's packet of `step` is its own again */
     uint64_t version;
     ts_receipt receipt;      /* of a server */
     uint32_t server;         /* which; with replicas two say the same of a slice */
@@ -78,6 +88,7 @@ typedef struct {
 /* What is left at the end. Arrays: [own], ts_cluster_result_free. */
 typedef struct {
     bool finished;      /* every server FINISHED, every worker done */
+    uint64_t returns;   /* how often a worker came back */
     bool ended;         /* nobody is running any more, well or not */
     uint64_t took_us;
     char message[1024]; /* of the first that failed, or whom the run still waited for */

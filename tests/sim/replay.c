@@ -131,6 +131,16 @@ static void on_returned(replay *r, const ts_receipt *receipt) {
     packet->returned = true;
 }
 
+/* The worker's former life had sent it; the servers have said that they have not used it, and may not from now on. */
+static void on_given_back(replay *r, const ts_cluster_event *event) {
+    sent_packet *packet = &r->sent[event->worker][event->slice];
+    if (packet->step != event->step || (!packet->open && !packet->returned))
+        complain(r, "step %llu of worker %u at slice %u was given back, but its last is step %llu, %s", (unsigned long long)event->step,
+                 event->worker, event->slice, (unsigned long long)packet->step, packet->open ? "open" : "used");
+    packet->open = false;
+    packet->returned = true;
+}
+
 static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
 
 static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr, float share) {
@@ -155,7 +165,7 @@ static void on_step(replay *r, const ts_receipt *receipt) {
     uint32_t workers = r->o->spec->network.workers;
     uint64_t step = r->steps[s];
     bool deaths = false;
-    for (uint32_t w = 0; w < workers; w++) deaths = deaths || ts_cluster_dies(r->o->spec, w);
+    for (uint32_t w = 0; w < workers; w++) deaths = deaths || ts_cluster_is_missed(r->o->spec, w);
     if (r->used[s] == 0 && deaths && !alone(r)) { /* all of a decided round died before they had delivered it there */
         r->steps[s]++;
         return;
@@ -214,6 +224,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     switch (event->kind) {
     case TS_CLUSTER_PUSHED: return on_pushed(r, event);
     case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
+    case TS_CLUSTER_GIVEN_BACK: on_given_back(r, event); return TERSE_OK;
     default: break;
     }
     switch (event->receipt.kind) {

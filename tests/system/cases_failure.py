@@ -75,15 +75,26 @@ def goes_on(victim, name):
     return case
 
 
-def stopped_worker_is_told(folder, seconds):
-    """Who is stopped past the deadline hears on waking that the job has gone on."""
-    run, summary = training_with(folder, seconds, 3)
-    pid = run.ranks()[4]
-    kill(pid, signal.SIGSTOP)
-    assert run.wait_for(LOST, 20), run.text()
-    kill(pid, signal.SIGCONT)
-    text = outcome(run, summary, 1)
-    assert "has given this worker up" in text, text
+def stopped_worker_comes_back(folder, seconds):
+    """Who is stopped past the deadline hears on waking that the job has gone on, and takes part again; twice."""
+    run, summary = training_with(folder, seconds, 3, ["training.epochs=3"])
+    for turn, victim in enumerate((4, 2)):
+        pid = run.ranks()[victim]
+        kill(pid, signal.SIGSTOP)
+        until = time.monotonic() + 20
+        while run.text().count(LOST) < 2 * (turn + 1):
+            assert time.monotonic() < until, run.text()
+            time.sleep(0.02)
+        kill(pid, signal.SIGCONT)
+        while run.text().count("back in the job") < turn + 1:
+            assert time.monotonic() < until + 20, run.text()
+            time.sleep(0.02)
+    code = run.finish()
+    assert code is not None and os.path.exists(summary), f"exit {code}\n{run.text()}"
+    with open(summary, encoding="utf-8") as file:
+        told = json.load(file)
+    assert told["lost_workers"] == 0 and told["lost_rounds"] >= 2 and told["test_accuracy"] >= 0.80, f"{told}\n{run.text()}"
+    assert run.text().count("a worker is back") == 2, run.text()
 
 
 def one_after_the_other(workers):
@@ -284,7 +295,7 @@ CASES = [
     ("server-0-killed", 60, strike(0, signal.SIGKILL, "server 0")),
     ("worker-killed-others-go-on", 90, goes_on(3, "worker 1")),
     ("worker-0-killed-others-go-on", 90, goes_on(2, "worker 0")),
-    ("stopped-worker-is-told", 90, stopped_worker_is_told),
+    ("stopped-worker-comes-back", 120, stopped_worker_comes_back),
     ("five-of-six-workers-die", 120, one_after_the_other(6)),
     ("worker-stopped", 60, strike(4, signal.SIGSTOP, "worker 2")),
     ("server-stopped", 60, strike(1, signal.SIGSTOP, "server 1")),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/random.h"
 #include "tests/sim/cluster.h"
@@ -75,12 +76,12 @@ static unsigned seed_count(unsigned usual) {
 }
 
 typedef struct {
-    uint64_t lead, returned;
+    uint64_t lead, returned, returns;
 } replayed;
 
 static bool deaths(const ts_cluster_spec *spec) {
     for (uint32_t w = 0; w < spec->network.workers; w++)
-        if (ts_cluster_dies(spec, w)) return true;
+        if (ts_cluster_is_missed(spec, w)) return true;
     return false;
 }
 
@@ -119,7 +120,7 @@ static replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
             same_arrays("residual", seed, w, t, got.residual[w][t], want.residual[w][t]);
         }
     }
-    replayed told = {got.lead, want.returned};
+    replayed told = {got.lead, want.returned, got.returns};
     ts_cluster_result_free(&got);
     ts_cluster_result_free(&want);
     return told;
@@ -268,6 +269,64 @@ START_TEST(jobs_go_on_without_workers_that_die) {
         spec.limit_us = 600ull * SECOND;
         cluster_equals_replay(seed, &spec);
     }
+}
+END_TEST
+
+/* Some are stopped for longer than the deadline, or killed and replaced by a new process that finds what they have kept. */
+static uint64_t run_absent(uint64_t first, unsigned count, const char *keep) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
+                                        "consistency.mode=bsp"};
+    uint64_t returns = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
+                                   keep, "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 98));
+        spec.overrides = overrides;
+        spec.override_count = seed % 4 == 3 ? 7 : 4;
+        spec.barrier = seed % 2;
+        spec.network.workers = 2 + ts_random_below(&random, 4);
+        uint32_t present = ts_random_below(&random, spec.network.workers);
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.steps[w] = 20;
+            spec.think_us[w] += 400000; /* so that the others are not done before */
+            if (w == present || ts_random_below(&random, 2)) continue;
+            uint64_t after = 1 + ts_random_below(&random, 9);
+            if (strstr(keep, "off")) spec.sleep_after[w] = after;
+            else spec.kill_after[w] = after;
+            if (strstr(keep, "off")) spec.sleep_us[w] = 9000000 + ts_random_below(&random, 8000000);
+            else spec.restart_us[w] = 1000 + ts_random_below(&random, 14000000); /* before it is given up, or after */
+        }
+        spec.limit_us = 900ull * SECOND;
+        returns += cluster_equals_replay(seed, &spec).returns;
+    }
+    return returns;
+}
+
+START_TEST(workers_that_were_stopped_come_back) {
+    uint64_t first = 31000000;
+    unsigned count = only_seed(&first) ? 1 : seed_count(20);
+    uint64_t returns = run_absent(first, count, "error_feedback.keep=off");
+    if (count > 1) ck_assert_uint_gt(returns, count / 4);
+}
+END_TEST
+
+START_TEST(new_processes_go_on_from_what_the_killed_have_kept) {
+    uint64_t first = 32000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(20);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        char folder[] = "/dev/shm/terse-sim-XXXXXX", keep[64];
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+        snprintf(keep, sizeof keep, "error_feedback.keep=%s", folder);
+        returns += run_absent(seed, 1, keep);
+        for (unsigned w = 0; w < TS_CLUSTER_WORKERS; w++) {
+            char file[64];
+            snprintf(file, sizeof file, "%s/worker-%u.keep", folder, w);
+            (void)unlink(file);
+        }
+        ck_assert_int_eq(rmdir(folder), 0);
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 4);
 }
 END_TEST
 
@@ -435,6 +494,8 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, chosen_tensors_are_pulled_now_and_then);
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
     tcase_add_test(tests, jobs_go_on_without_workers_that_die);
+    tcase_add_test(tests, workers_that_were_stopped_come_back);
+    tcase_add_test(tests, new_processes_go_on_from_what_the_killed_have_kept);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;

@@ -71,7 +71,7 @@ terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gra
 terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uint32_t *index, const float *value,
                                    size_t count) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
-bool ts_client_pushed(const ts_client *client, uint32_t tensor);
+bool ts_client_pushed(ts_client *client, uint32_t tensor);
 /*
  * Whether a wait for version `version` of the tensor (pull) or for the acknowledgement of the push that leads to it can
  * end. Returns TERSE_OK; TERSE_ESTATE: the pull was never asked for, or the gradient waits (clip_norm) for the step's
@@ -117,6 +117,18 @@ struct terse_stats;
 /* Whether all have answered; stats: [out] their sum (terse.h), untouched before. */
 bool ts_client_stats(ts_client *client, struct terse_stats *stats);
 /*
+ * How often this client has come back to its job, having been given up, or in the place of a process that had died. Then
+ * every tensor's next push is that of another step (ts_client_tensor_step), and its param a snapshot.
+ */
+uint32_t ts_client_returns(const ts_client *client);
+/* In the user's thread, which waits for something: begins to come back when the servers have given this worker up. */
+void ts_client_come_back_due(ts_client *client);
+/* For audits and tests: whether the last packet of a slice (the job's number) was refused, and goes back to the residual. */
+bool ts_client_gives_back(const ts_client *client, uint32_t slice, uint64_t *step);
+/* The sums over all workers so far: the next is number count + 1 of the job. For a worker that has missed some. */
+void ts_client_set_sums(ts_client *client, uint64_t count);
+
+/*
  * What the job goes on from: the step, 0 for its beginning; once TRAINING. Loads this worker's part of that checkpoint
  * (at the latest the first push does); lets go of the lock meanwhile. Returns TERSE_OK; or the failure.
  */
@@ -133,7 +145,7 @@ bool ts_client_checkpoint_pending(const ts_client *client);
 void ts_client_cut_due(ts_client *client);
 /* The step of the last complete checkpoint that is known here. Returns false when there is none. */
 bool ts_client_last_checkpoint(const ts_client *client, uint64_t *version);
-/* Announces that no more pushes come. Returns TERSE_OK, TERSE_ESTATE (some tensors are a step ahead of others). */
+/* Announces that no more pushes come. Returns TERSE_OK, TERSE_EAGAIN (it comes back to the job: once TRAINING), TERSE_ESTATE (some tensors are a step ahead of others). */
 terse_status ts_client_done(ts_client *client) TERSE_NODISCARD;
 /* Leaves for good, best effort; call it in DONE, when nothing more will be asked. */
 void ts_client_bye(ts_client *client);

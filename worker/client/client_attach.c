@@ -39,7 +39,10 @@ static terse_status open_keep(ts_client *client, ts_error *reason) {
     TS_TRY(ts_keep_open(&options, &client->keep, reason));
     client->incarnation = ts_keep_incarnation(client->keep);
     client->outbox.borrowed = true;
-    for (uint32_t i = 0; i < client->outbox.count; i++) ts_keep_slot(client->keep, i, &client->outbox.slots[i]);
+    for (uint32_t i = 0; i < client->outbox.count; i++) {
+        ts_keep_slot(client->keep, i, &client->outbox.slots[i]);
+        if (ts_keep_live(client->keep, i)) client->outbox.slots[i].state = TS_SLOT_SENT; /* by the life before: the servers know */
+    }
     return TERSE_OK;
 }
 
@@ -180,6 +183,7 @@ void ts_client_send_set(ts_client *client, ts_client_server *server) {
 void ts_client_send_snapshot_pull(ts_client *client, ts_client_server *server) {
     Terse__Pull pull = TERSE__PULL__INIT;
     pull.snapshot = true;
+    if (client->returning && ts_client_in_rounds(client)) pull.want = client->return_from;
     uint32_t *missing = NULL;
     if (server->unsettled < server->slice_count) {
         missing = ts_mem_calloc(server->unsettled, sizeof *missing);
@@ -212,13 +216,15 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
         if (first) ts_client_send_contract(client, server);
         return;
     }
+    if (welcome->joined) client->returning = true; /* or we were given up before we had come */
+    if (client->returning && (!welcome->joined || !ts_client_on_joined(client, server, welcome->joined))) return;
     ts_client_progress(client, server, TS_REQUEST_HELLO | TS_REQUEST_CONTRACT);
     client->settles = client->settles || welcome->settles;
     ts_client_checkpoint_welcome(client, welcome);
     if (client->state == TS_CLIENT_FAILED) return;
     if (!server->slice_count) {
         ts_client_attached(client);
-    } else if (client->worker == 0 && !welcome->initialised) {
+    } else if (client->worker == 0 && !welcome->initialised && !client->returning) {
         ts_client_send_set(client, server);
     } else {
         ts_client_send_snapshot_pull(client, server);
@@ -230,7 +236,7 @@ static void settle(ts_client *client, ts_client_server *server, uint32_t slice, 
     if (state->settled) return;
     state->settled = true;
     state->version = state->ready = version;
-    state->answered = state->ready_answers = ts_client_in_rounds(client) ? version : 0;
+    state->answered = state->ready_answers = ts_client_in_rounds(client) ? version : client->return_from;
     ts_client_progress(client, server, --server->unsettled ? 0 : TS_REQUEST_SET | TS_REQUEST_SNAPSHOT);
 }
 
@@ -256,8 +262,21 @@ void ts_client_on_first_snapshot(ts_client *client, ts_client_server *server, ui
                                  const uint8_t *packet, size_t len) {
     const ts_slice *where = &client->contract->slices[slice];
     if (client->slices[slice].settled || !(server->requests & TS_REQUEST_SNAPSHOT)) return;
+    if (client->returning && ts_client_in_rounds(client) && version < client->return_from) return; /* asked for by a former life */
     memcpy(client->tensors[where->tensor].param + where->first, packet, len);
     settle(client, server, slice, version);
+}
+
+/* The job has just begun: what an earlier one has kept is of other parameters. */
+static void begin_anew(ts_client *client) {
+    double l1, l2;
+    if (!client->keep || !ts_keep_found(client->keep) || client->begun) return;
+    ts_keep_norms(client->keep, &l1, &l2);
+    if (l1 > 0)
+        ts_log(TS_LOG_WARN, "keep", "the residual of an earlier job is lost: this one begins with other parameters",
+               "file=%s norm=%.6g sum_of_magnitudes=%.6g", ts_keep_path(client->keep), l2, l1);
+    ts_keep_forget(client->keep);
+    for (uint32_t i = 0; i < client->outbox.count; i++) client->outbox.slots[i].state = TS_SLOT_FREE;
 }
 
 /* The version of all slices of a tensor; false when they differ (a job that went on while we attached). */
@@ -271,17 +290,20 @@ static bool tensor_version(const ts_client *client, uint32_t tensor, uint64_t *v
 
 void ts_client_attached(ts_client *client) {
     if (client->state != TS_CLIENT_ATTACHING) return;
+    const unsigned first = TS_REQUEST_HELLO | TS_REQUEST_CONTRACT | TS_REQUEST_SET | TS_REQUEST_SNAPSHOT;
     for (uint32_t s = 0; s < client->server_count; s++)
-        if (client->servers[s].requests || client->servers[s].unsettled) return;
-    for (uint32_t t = 0; t < client->contract->tensor_count; t++) client->tensors[t].step = ts_client_resumed(client);
+        if ((client->servers[s].requests & first) || client->servers[s].unsettled) return;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++)
+        client->tensors[t].step = client->returning ? client->return_from : ts_client_resumed(client);
     /* Where nobody waits for us others may have begun, slice by slice. */
     for (uint32_t t = 0; t < client->contract->tensor_count && ts_client_in_rounds(client) && !client->settles;
          t++) {
         if (tensor_version(client, t, &client->tensors[t].step)) continue;
-        ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions; "
-                       "joining a running job is not in this version",
-                       ts_client_tensor_name(client, t));
+        ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions", ts_client_tensor_name(client, t));
         return;
     }
+    if (!client->returning) begin_anew(client);
+    client->begun = true;
     client->state = TS_CLIENT_TRAINING;
+    if (client->returning) ts_client_has_returned(client);
 }

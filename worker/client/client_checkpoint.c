@@ -437,6 +437,15 @@ void ts_client_checkpoint_welcome(struct ts_client *client, const Terse__Welcome
                        client->worker);
 }
 
+void ts_client_checkpoint_forget_cut(struct ts_client *client) {
+    ts_client_checkpoint *c = &client->checkpoint;
+    if (c->state == TS_PART_AHEAD) c->state = TS_PART_NONE;
+    if (c->state != TS_PART_OPEN) return;
+    ts_ckpt_writer_destroy(c->writer);
+    c->writer = NULL;
+    settle(client, TERSE_ESTALE, &(ts_error){"the worker was given up while it wrote its part"});
+}
+
 static terse_status load(ts_client *client, ts_error *error) {
     ts_client_checkpoint *c = &client->checkpoint;
     char folder[TS_CKPT_NAME_CHARS], file[TS_CKPT_NAME_CHARS], *path = NULL;

@@ -58,6 +58,8 @@ void ts_client_checkpoint_welcome(struct ts_client *client, const Terse__Welcome
 void ts_client_on_checkpoint(struct ts_client *client, const Terse__Checkpoint *message);
 /* The tensor stands between two steps: written when this is the cut. The user's thread; lets go of the lock. */
 void ts_client_cut(struct ts_client *client, uint32_t tensor);
+/* The worker has left the steps before the cut: it has no part in it. */
+void ts_client_checkpoint_forget_cut(struct ts_client *client);
 /* Reports, under the lock. */
 void ts_client_checkpoint_tick(struct ts_client *client);
 

@@ -63,7 +63,11 @@ void ts_client_on_reduced(ts_client *client, ts_client_server *server, const Ter
     ts_client_progress(client, server, TS_REQUEST_REDUCE);
 }
 
+void ts_client_set_sums(ts_client *client, uint64_t count) { client->reduce.sequence = count; }
+
 bool ts_client_reduced(ts_client *client, uint64_t sequence, double *values, size_t count) {
+    (void)ts_client_comes_back(client);
+    if (client->state == TS_CLIENT_ATTACHING) return false;
     if (!client->reduce.answered || sequence != client->reduce.sequence || count != client->reduce.count) return false;
     if (count) memcpy(values, client->reduce.values, count * sizeof *values);
     return true;
@@ -192,6 +196,8 @@ bool ts_client_stats(ts_client *client, struct terse_stats *stats) {
 terse_status ts_client_done(ts_client *client) {
     TS_TRY(check_attached(client, "done"));
     if (client->state != TS_CLIENT_TRAINING) return TERSE_OK;
+    if (client->stale) (void)ts_client_comes_back(client);
+    if (client->state == TS_CLIENT_ATTACHING) return TERSE_EAGAIN;
     uint64_t steps = 0;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
         const ts_client_tensor *tensor = &client->tensors[t];

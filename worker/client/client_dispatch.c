@@ -23,6 +23,7 @@ static void on_ack(ts_client *client, ts_client_server *server, const Terse__Ack
 
 static void on_abort(ts_client *client, ts_client_server *server, const Terse__Abort *message) {
     terse_status status = message->status ? (terse_status)message->status : TERSE_EPEER;
+    if (status == TERSE_ESTALE && ts_client_note_stale(client, server, message)) return;
     if (status == TERSE_ESTALE)
         ts_client_told_to_end(client, status, "%s has given this worker up: %s", ts_client_server_name(client, server), message->reason);
     else ts_client_told_to_end(client, status, "%s ended the job: %s", ts_client_server_name(client, server), message->reason);

@@ -135,6 +135,12 @@ struct ts_client {
     bool replicas;            /* a server that dies has a stand-in; the servers say when */
     uint32_t dead_count;      /* servers */
     bool settles;             /* servers do not wait for stragglers: only an Ack settles a push, and rounds are skipped */
+    bool begun;               /* TRAINING was reached once */
+    bool stale;               /* the servers have given this life up; the user's thread begins the next */
+    bool returning;           /* ATTACHING to a job that goes on: */
+    bool return_told;         /* server 0 has said at which step, */
+    uint64_t return_from;     /* this one */
+    uint32_t returns;         /* how often that was */
     bool sets_parameters;     /* worker 0, on servers that have none yet */
     ts_scratch *scratch;        /* of encoding */
     ts_scratch *decode_scratch; /* a tensor may be half encoded meanwhile */
@@ -233,7 +239,21 @@ void ts_client_on_first_snapshot(ts_client *client, ts_client_server *server, ui
 /* After the last slice of the last server: TRAINING. */
 void ts_client_attached(ts_client *client);
 
+/* ---- client_return.c ---- */
+/* A server has given us up. Returns whether we can do something about it (or it is not of this life). */
+bool ts_client_note_stale(ts_client *client, const ts_client_server *server, const Terse__Abort *message);
+/* The user's thread, between steps: begins to come back when that is due. Returns whether it did. */
+bool ts_client_comes_back(ts_client *client);
+/* Asks server 0 to be let in; the outbox may hold packets of a former life. */
+void ts_client_begin_return(ts_client *client);
+/* A server has let us in. Returns false when the message is not for us. */
+bool ts_client_on_joined(ts_client *client, ts_client_server *server, const Terse__Joined *joined);
+/* TRAINING again. */
+void ts_client_has_returned(ts_client *client);
+
 /* ---- client_push.c ---- */
+/* A packet of a former life has been used. */
+void ts_client_slot_settled(ts_client *client, uint32_t slice);
 void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack);
 /* A newer version of a slice is here, so its push is answered for. */
 void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version);

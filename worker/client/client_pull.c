@@ -160,6 +160,8 @@ static bool decode(ts_client *client, uint32_t t) {
 bool ts_client_pulled(ts_client *client, uint32_t t) {
     if (t >= client->contract->tensor_count || client->state == TS_CLIENT_FAILED) return false;
     ts_client_tensor *tensor = &client->tensors[t];
+    if (client->stale) (void)ts_client_comes_back(client);
+    if (client->state == TS_CLIENT_ATTACHING || client->state == TS_CLIENT_FAILED) return false;
     if (tensor->phase == TS_TENSOR_IDLE) return true;
     if (tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand) return !tensor->unanswered && !tensor->deferred;
     if (tensor->phase != TS_TENSOR_PULLING || !tensor->arrived) return false;

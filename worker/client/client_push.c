@@ -392,7 +392,9 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t
 
 void ts_client_set_samples(ts_client *client, uint32_t samples) { client->samples = samples; }
 
-bool ts_client_pushed(const ts_client *client, uint32_t tensor) {
+bool ts_client_pushed(ts_client *client, uint32_t tensor) {
+    if (client->stale) return true; /* it is settled by coming back, which is not for the middle of a step */
+    if (client->state == TS_CLIENT_ATTACHING) return false;
     return tensor < client->contract->tensor_count && !client->tensors[tensor].unanswered && !client->tensors[tensor].deferred;
 }
 
@@ -423,6 +425,12 @@ static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
     bool needed = client->tensors[client->contract->slices[slice].tensor].memory.estimate != NULL;
     if (state == TS_SLOT_FREE && !needed) ts_buffer_unref(ts_outbox_take_frame(slot));
     if (state == TS_SLOT_FREE && client->keep) ts_keep_release(client->keep, slice);
+}
+
+void ts_client_slot_settled(ts_client *client, uint32_t slice) {
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    ts_buffer_unref(ts_outbox_take_frame(slot));
+    release(client, slice);
 }
 
 void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version) {

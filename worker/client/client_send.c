@@ -57,6 +57,9 @@ static size_t versions_of(const ts_client *client, const ts_client_server *serve
     return equal ? 1 : count;
 }
 
+/* For Push, where 0 stands for the first. */
+static uint32_t life(const ts_client *client) { return client->incarnation > 1 ? client->incarnation : 0; }
+
 terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
                                    ts_buffer **out) {
     const ts_slice *place = &client->contract->slices[slice];
@@ -67,11 +70,13 @@ terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, 
     ts_client_head(client, server, &header);
     push.step = client->tensors[place->tensor].step;
     push.samples = client->samples;
+    push.incarnation = life(client);
     push.pull = !on_demand(client, slice);
     if (!ts_client_in_rounds(client) || client->settles) {
         push.n_have = versions_of(client, server, &place->local, 1, &have);
         push.have = &have;
     }
+    header.job = client->job;
     header.body_case = TERSE__HEADER__BODY_PUSH;
     header.push = &push;
     size_t room = bytes + TS_BUNDLE_ENTRY_MAX_BYTES;
@@ -102,6 +107,7 @@ static uint32_t send_frame(ts_client *client, ts_client_server *server, const ui
     Terse__Push push = TERSE__PUSH__INIT;
     push.step = step;
     push.samples = samples;
+    push.incarnation = life(client);
     push.pull = !lazy;
     uint64_t *have = NULL;
     if (!ts_client_in_rounds(client) || client->settles) {

@@ -266,6 +266,7 @@ void ts_keep_close(ts_keep *keep, bool ended) {
 const char *ts_keep_path(const ts_keep *keep) { return keep->path; }
 bool ts_keep_found(const ts_keep *keep) { return keep->found; }
 uint32_t ts_keep_incarnation(const ts_keep *keep) { return keep->head->incarnation; }
+void ts_keep_set_incarnation(ts_keep *keep, uint32_t incarnation) { keep->head->incarnation = incarnation; }
 uint64_t ts_keep_epoch(const ts_keep *keep) { return keep->head->epoch; }
 void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch) { keep->head->epoch = epoch; }
 

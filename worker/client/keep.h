@@ -42,6 +42,8 @@ const char *ts_keep_path(const ts_keep *keep);
 /* Whether there was an earlier life, and which incarnation this is: 1, 2 … */
 bool ts_keep_found(const ts_keep *keep);
 uint32_t ts_keep_incarnation(const ts_keep *keep);
+/* A later one, of the same process: it was given up, and comes back. */
+void ts_keep_set_incarnation(ts_keep *keep, uint32_t incarnation);
 /* Which life of the servers it belongs to; 0 before anybody said. */
 uint64_t ts_keep_epoch(const ts_keep *keep);
 void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch);

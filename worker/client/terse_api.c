@@ -77,6 +77,7 @@ terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *arg
             status = ts_client_failure(client->client);
             break;
         }
+        ts_client_come_back_due(client->client);
         sleep_a_little(client, &nap_ns);
     }
     ts_terse_rest(client);
@@ -123,6 +124,21 @@ terse_status terse_start(terse *client) {
     if (status == TERSE_OK) status = ts_terse_wait(client, attached, NULL);
     if (status == TERSE_OK) status = ts_client_resume(client->client);
     return ts_terse_leave(client, status);
+}
+
+uint32_t terse_returns(terse *client, uint64_t *step) {
+    uint32_t returns = 0;
+    if (enter(client) != TERSE_OK) return 0;
+    returns = ts_client_returns(client->client);
+    if (step) *step = ts_client_step(client->client);
+    pthread_mutex_unlock(&client->mutex);
+    return returns;
+}
+
+terse_status terse_set_sums(terse *client, uint64_t count) {
+    TS_TRY(enter(client));
+    ts_client_set_sums(client->client, count);
+    return ts_terse_leave(client, TERSE_OK);
 }
 
 uint64_t terse_resumed(const terse *client) {
@@ -291,6 +307,10 @@ static bool done(terse *client, void *argument) {
 terse_status terse_done(terse *client) {
     TS_TRY(enter(client));
     terse_status status = ts_client_done(client->client);
+    if (status == TERSE_EAGAIN) { /* first back into the job */
+        status = ts_terse_wait(client, attached, NULL);
+        if (status == TERSE_OK) status = ts_client_done(client->client);
+    }
     if (status == TERSE_OK) status = ts_terse_wait(client, done, NULL);
     return ts_terse_leave(client, status);
 }

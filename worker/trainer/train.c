@@ -139,12 +139,39 @@ static terse_status check_signal(ts_training *run) {
     return say(run, TERSE_ESHUTDOWN, what);
 }
 
+/* Reports, each a sum over all workers, before a step. */
+static uint64_t reports_before(const ts_training *run, uint64_t step) {
+    return step < run->total_steps ? step / run->period : (run->total_steps + run->period - 1) / run->period;
+}
+
+/* Whether this worker has come back into the job meanwhile: it is at another step then. */
+static bool has_returned(ts_training *run, terse_status *status) {
+    uint64_t step;
+    uint32_t returns = terse_returns(run->client, &step);
+    *status = TERSE_OK;
+    if (returns == run->returns) return false;
+    run->returns = returns;
+    run->step = step;
+    *status = ts_training_check(run, terse_set_sums(run->client, reports_before(run, step)));
+    return true;
+}
+
 static terse_status loop(ts_training *run, ts_progress *progress) {
     double loss_sum = 0, loss;
     uint64_t loss_steps = 0;
-    for (run->step = terse_resumed(run->client); run->step < run->total_steps;) {
+    run->step = terse_resumed(run->client);
+    TS_TRY(ts_training_check(run, terse_set_sums(run->client, reports_before(run, run->step))));
+    while (run->step < run->total_steps) {
+        terse_status status;
         TS_TRY(check_signal(run));
+        if (has_returned(run, &status)) {
+            TS_TRY(status);
+            loss_sum = 0;
+            loss_steps = 0;
+            continue;
+        }
         TS_TRY(one_step(run, &loss));
+        if (run->returns != terse_returns(run->client, NULL)) continue;
         run->step++;
         loss_sum += loss;
         loss_steps++;
@@ -189,6 +216,7 @@ static terse_status run_steps(ts_training *run) {
 
 static terse_status train(ts_training *run) {
     terse_status status = run_steps(run);
+    if (status == TERSE_OK) status = ts_training_check(run, terse_set_sums(run->client, reports_before(run, run->total_steps)));
     if (status == TERSE_OK) return ts_training_finish(run);
     return terse_abort(run->client, status, run->reason.text); /* the others must not go on without this worker */
 }

@@ -19,6 +19,7 @@ typedef struct {
     uint64_t steps_per_epoch;    /* 0: endless */
     uint64_t period;             /* steps between two reports */
     uint64_t total_steps, step;  /* step: how many are done */
+    uint32_t returns;            /* how often this worker has come back that we know of */
     uint64_t began_us;
     bool asked_to_stop;          /* by a signal: after the next checkpoint */
     double train_loss;           /* mean since the last report but one, all workers */

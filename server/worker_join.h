@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker comes back: one that was given up and talks again, or a new process in its place (a later incarnation). Server 0
+ * chooses the step from which on it takes part, ahead of all rounds, and tells the other servers; when all have agreed, the
+ * worker is let in, is told which packets of its former lives are used, and starts from a snapshot. So a round has it in
+ * every slice or in none.
+ *
+ * In SSP and ASP there are no rounds to agree on: it goes on at the step of the slowest, or at its own when that is further.
+ */
+#ifndef TS_SERVER_WORKER_JOIN_H
+#define TS_SERVER_WORKER_JOIN_H
+
+#include "common/wire/frame.h"
+
+struct ts_job;
+
+/* At server 0: the worker that is being let in. */
+typedef struct {
+    bool active;
+    uint32_t worker, incarnation;
+    uint64_t from, gap;
+    uint64_t began_us, resend_us;
+    bool *agreed; /* [own] by server */
+} ts_join;
+
+void ts_join_free(ts_join *join); /* zeroed is fine */
+
+/* Thread: the loop's, for all of these. */
+/* Whether a Hello is that of a worker who would come back: then the next function is for it. */
+bool ts_join_is_return(const struct ts_job *job, uint32_t worker, const Terse__Hello *hello);
+/* Lets it in, at once or later, when it asks again; says it when that cannot be. Returns TERSE_OK. */
+terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) TERSE_NODISCARD;
+/* Between servers. Returns TERSE_OK, TERSE_EPEER, TERSE_ECORRUPT. */
+terse_status ts_join_message(struct ts_job *job, uint32_t peer, const Terse__Join *message) TERSE_NODISCARD;
+/* What a Welcome says to one that has come back: joined and next (room for a number a slice) are filled in. */
+void ts_join_welcome(const struct ts_job *job, uint32_t worker, Terse__Joined *joined, uint64_t *next);
+/* Repeats what was not answered. */
+void ts_join_tick(struct ts_job *job);
+
+#endif
