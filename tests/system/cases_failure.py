@@ -46,9 +46,9 @@ LOST = "a worker is lost, the job goes on without it"
 
 
 def training_with(folder, seconds, workers, sets=()):
-    """Four epochs with a deadline of 1 s, under way; and the summary's place."""
+    """Four epochs with a deadline of 2 s, under way; and the summary's place."""
     summary = os.path.join(folder, "summary.json")
-    run = Run(job(2, workers, MLP, ["consistency.deadline_s=1", "training.epochs=4"] + list(sets), ["--summary", summary]), seconds)
+    run = Run(job(2, workers, MLP, ["consistency.deadline_s=2", "training.epochs=4"] + list(sets), ["--summary", summary]), seconds)
     assert run.wait_for("step ", 40), run.text()
     return run, summary
 
