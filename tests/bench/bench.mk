@@ -40,4 +40,6 @@ $(BUILD)/bench_requests: $(BUILD)/obj/tests/bench/bench_requests.o $(BUILD)/libt
 bench-server: all $(BUILD)/bench_round $(BUILD)/bench_push_pull $(BUILD)/bench_requests ## what one server takes: dense stream, sparse rounds, small requests
 	BUILD=$(BUILD) python3 tests/bench/bench_push_pull.py
 	BUILD=$(BUILD) python3 tests/bench/bench_requests.py
-.PHONY: bench-server
+bench-replicas: all $(BUILD)/bench_round ## what servers.replicas costs a round, dense and sparse
+	BUILD=$(BUILD) python3 tests/bench/bench_replicas.py
+.PHONY: bench-server bench-replicas
