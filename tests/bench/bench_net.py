@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds over slow links: bench_net.py [--megabit N] [--delay MS] [--quick] … (--help)
+"""Rounds over slow links: bench_net.py [--megabit N] [--delay MS] [--quick] … (--help). 4½ minutes at 100 Mbit.
 
 2 servers and 4 workers, each on a host of its own (a network namespace), every link shaped both ways. Beside them, on
 the workers' hosts and in the same run, the best of Open MPI's all-reduces. A JSON line a measurement, then the ratios.
@@ -200,10 +200,10 @@ def main():
         print(f"bench-net: {str(problem) or 'interrupted'}", file=sys.stderr)
         return 1
     finally:
+        if options.quick:
+            os.unlink(shapes)  # first: a second Ctrl-C is ignored only while the network closes
         if network:
             network.close()
-        if options.quick:
-            os.unlink(shapes)
     return 0
 
 
