@@ -94,11 +94,11 @@ typedef struct {
 
 static ts_config *config_with(const char *secret_file) {
     char secret[200];
-    const char *overrides[] = {"consistency.deadline_s=2", secret};
+    const char *overrides[] = {"consistency.deadline_s=2", "consistency.on_worker_loss=end", secret};
     ts_config *config = NULL;
     ts_error error;
     snprintf(secret, sizeof secret, "auth.secret_file=%s", secret_file ? secret_file : "");
-    terse_status status = ts_config_load("tests/sim/sim.yaml", overrides, secret_file ? 2 : 1, &config, &error);
+    terse_status status = ts_config_load("tests/sim/sim.yaml", overrides, secret_file ? 3 : 2, &config, &error);
     ck_assert_msg(status == TERSE_OK, "%s", error.text);
     return config;
 }
