@@ -116,11 +116,14 @@ def secret(folder, seconds):
     run = Run(words, seconds)
     code = run.finish()
     assert code == 0 and "test accuracy" in run.text(), f"exit {code}:\n{run.text()}"
-    run = Run([*words, ":", "-n", "1", f"{BUILD}/terse-worker", config, *quick, *bad], seconds)
-    code = run.finish()
-    text = run.text()
-    assert code is not None and "does not know the secret" in text and "worker 2" in text, f"exit {code}:\n{text}"
-    assert "test accuracy" not in text and "a secret that is" not in text, text
+    stranger = [":", "-n", "1", f"{BUILD}/terse-worker", config, *quick, *bad]
+    for policy, goes_on in (("go_on", True), ("end", False)):
+        chosen = ["--set", f"consistency.on_worker_loss={policy}"]
+        run = Run([w for word in words for w in ([*chosen, word] if word == ":" else [word])] + chosen + stranger, seconds)
+        code = run.finish()
+        text = run.text()
+        assert code is not None and "does not know the secret" in text and "worker 2" in text, f"exit {code}:\n{text}"
+        assert ("test accuracy" in text) == goes_on and "a secret that is" not in text, f"{policy}:\n{text}"
     os.chmod(paths[0], 0o644)
     done = subprocess.run([f"{BUILD}/terse", "check", config, *good], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2 and "chmod 600" in done.stderr and "auth.secret_file" in done.stderr, done
