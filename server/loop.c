@@ -91,12 +91,14 @@ static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_exe
 }
 
 /*
- * Where the host's processes have less than two cores each, all are busy with one thread each: another would only take
- * the core from somebody, and find in its cache what it has to read.
+ * Where the host's processes have a core each, but not two, all cores are busy with one thread each: another would only
+ * take the core from somebody, and find in its cache what it has to read. With less than a core each (main job of six on
+ * two cores: 9.6 s this way, 5.6 s with the pool) a loop that works does not answer.
  */
 static terse_status submit_brief(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
     server_loop *loop = (server_loop *)executor;
-    if (loop->cores >= 2 * loop->transport->neighbours) return submit(executor, work_fn, done_fn, argument);
+    uint32_t ranks = loop->transport->neighbours;
+    if (loop->cores < ranks || loop->cores >= 2 * ranks) return submit(executor, work_fn, done_fn, argument);
     pool_work *work = new_work(loop, work_fn, done_fn, argument);
     TS_REQUIRE(work, TERSE_ENOMEM);
     *loop->last = work;

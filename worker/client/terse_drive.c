@@ -18,7 +18,8 @@
 
 bool ts_terse_may_drive(const terse *client) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return client->comm && cores > 0 && (unsigned long)cores < 2ul * client->transport->neighbours;
+    unsigned long ranks = client->transport->neighbours;
+    return client->comm && cores > 0 && (unsigned long)cores >= ranks && (unsigned long)cores < 2 * ranks;
 }
 
 void ts_terse_drive(terse *client) {
