@@ -166,7 +166,7 @@ def awake_after(run, rest, pid):
 def slow(victim):
     """Stopped and woken again and again, never for as long as the deadline: late, and not a bit different."""
     def cell(folder, state):
-        want = undisturbed(os.path.join(folder))
+        want = undisturbed(folder)
         run, place = launch(folder, state, 2, signal.SIGSTOP, ["checkpoint.resume=never"])
         try:
             ranks = all_ranks(run)
@@ -215,36 +215,27 @@ def all_workers_killed(folder, state):
     whole_checkpoints(folder)
 
 
-def mpirun_killed(folder, state):
-    """All ranks end with it."""
-    run, place = launch(folder, state, 2, signal.SIGKILL)
-    try:
-        ranks = all_ranks(run)
-        tell(place, run.process.pid)
-        began = time.monotonic()
-        end(run, began, ranks)
-    finally:
-        for pid in ranks.values():
-            kill(pid, signal.SIGKILL)
-        run.finish()
-    whole_checkpoints(folder)
-
-
-def mpirun_stopped(folder, state):
-    """Ranks need no mpirun while they train."""
-    run, place = launch(folder, state, 2, signal.SIGSTOP)
-    try:
-        ranks = all_ranks(run)
-        tell(place, run.process.pid)
-        began = time.monotonic()
-        time.sleep(DEADLINE_S + 1)
-        kill(run.process.pid, signal.SIGCONT)
-        text = end(run, began, ranks)
-    finally:
-        kill(run.process.pid, signal.SIGCONT)
-        run.finish()
-    assert len(WELL.findall(text)) == WORKERS, text
-    whole_checkpoints(folder)
+def mpirun_struck(number):
+    """Killed: all ranks end with it. Stopped for a while: they need no mpirun while they train."""
+    def cell(folder, state):
+        run, place = launch(folder, state, 2, number)
+        ranks = {}
+        try:
+            ranks = all_ranks(run)
+            tell(place, run.process.pid)
+            began = time.monotonic()
+            if number == signal.SIGSTOP:
+                time.sleep(DEADLINE_S + 1)
+                kill(run.process.pid, signal.SIGCONT)
+            text = end(run, began, ranks)
+        finally:
+            for pid in filter(alive, ranks.values()):
+                kill(pid, signal.SIGKILL)
+            kill(run.process.pid, signal.SIGCONT)
+            run.finish()
+        assert number == signal.SIGKILL or len(WELL.findall(text)) == WORKERS, text
+        whole_checkpoints(folder)
+    return cell
 
 
 def clock_jumps(folder, state):
@@ -267,7 +258,8 @@ def cells():
         yield from ((f"{victim}-slow-{state}", slow(victim), state) for state in STATES)
         if victim.startswith("server"):
             yield from ((f"{victim}-replaced-{state}", replaced(victim), state) for state in STATES if state != "checkpoint")
-    for name, function in (("job-kill", all_workers_killed), ("mpirun-kill", mpirun_killed), ("mpirun-stop", mpirun_stopped)):
+    for name, function in (("job-kill", all_workers_killed), ("mpirun-kill", mpirun_struck(signal.SIGKILL)),
+                           ("mpirun-stop", mpirun_struck(signal.SIGSTOP))):
         yield from ((f"{name}-{state}", function, state) for state in STATES)
     yield "clock-jump", clock_jumps, "none"
 

@@ -83,10 +83,24 @@ static void same(const char *what, const ts_cluster_result *a, const ts_cluster_
     }
 }
 
+/* Goes on from one of a run's checkpoints, at step `cut`, and compares. */
+typedef void (*go_on)(const char *what, const ts_cluster_spec *spec, const char *path, uint64_t cut,
+                      const ts_cluster_result *whole, const char *const *variant);
+
+static void has_the_same_bits(const char *what, const ts_cluster_spec *spec, const char *path, uint64_t cut,
+                              const ts_cluster_result *whole, const char *const *variant) {
+    ts_cluster_result rest;
+    settings s = settings_of("rest", 0, path, variant);
+    run(spec, &s, &rest);
+    ck_assert_msg(rest.finished, "%s from step %llu: %s", what, (unsigned long long)cut, rest.message);
+    same(what, whole, &rest, spec->network.workers);
+    ts_cluster_result_free(&rest);
+}
+
 /* Goes on from each of the run's checkpoints in turn. Returns how many there were before the end. */
-static unsigned resume_from_each(const char *what, const ts_cluster_spec *spec, const char *const *variant) {
+static unsigned from_each(const char *what, const ts_cluster_spec *spec, const char *const *variant, go_on goes_on) {
     settings s = settings_of("whole", 3, NULL, variant);
-    ts_cluster_result whole, rest;
+    ts_cluster_result whole;
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     unsigned tried = 0;
@@ -96,15 +110,11 @@ static unsigned resume_from_each(const char *what, const ts_cluster_spec *spec, 
     snprintf(dir, sizeof dir, "%s/whole", folder);
     ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
     for (size_t i = 0; i < count; i++) {
-        char path[192], name[32];
+        char path[192];
         if (!list[i].committed || list[i].version >= STEPS) continue;
         snprintf(path, sizeof path, "%s/%s", dir, list[i].name);
-        snprintf(name, sizeof name, "rest-%zu", i);
-        s = settings_of(name, 0, path, variant);
-        run(spec, &s, &rest);
-        ck_assert_msg(rest.finished, "%s from %s: %s", what, list[i].name, rest.message);
-        same(what, &whole, &rest, spec->network.workers);
-        ts_cluster_result_free(&rest);
+        goes_on(what, spec, path, list[i].version, &whole, variant);
+        remove_folder("rest");
         tried++;
     }
     ts_mem_free(list);
@@ -149,7 +159,7 @@ static const struct {
 
 START_TEST(resumed_runs_have_the_bits_of_uninterrupted_ones) {
     ts_cluster_spec spec = spec_of(5, 2, 3);
-    unsigned tried = resume_from_each(variants[_i].name, &spec, variants[_i].settings);
+    unsigned tried = from_each(variants[_i].name, &spec, variants[_i].settings, has_the_same_bits);
     ck_assert_msg(tried >= 2, "%s: %u checkpoints", variants[_i].name, tried);
 }
 END_TEST
@@ -159,7 +169,7 @@ START_TEST(other_numbers_of_servers_and_workers_resume_alike) {
     unsigned tried = 0;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         ts_cluster_spec spec = spec_of(30 + i, numbers[i][0], numbers[i][1]);
-        tried += resume_from_each("numbers", &spec, NULL);
+        tried += from_each("numbers", &spec, NULL, has_the_same_bits);
     }
     ck_assert_uint_ge(tried, 6);
 }
@@ -174,7 +184,7 @@ START_TEST(checkpoints_over_a_bad_network_are_whole) {
         spec.network.drop = 0.08;
         spec.network.duplicate = 0.1;
         spec.network.corrupt = 0.03;
-        tried += resume_from_each("a bad network", &spec, NULL);
+        tried += from_each("a bad network", &spec, NULL, has_the_same_bits);
     }
     ck_assert_uint_ge(tried, 30);
 }
@@ -226,32 +236,6 @@ static void replayed(const char *what, const ts_cluster_spec *spec, const char *
     }
     ts_cluster_result_free(&second);
     ts_cluster_result_free(&again);
-    remove_folder("rest");
-}
-
-static unsigned replay_from_each(const char *what, const ts_cluster_spec *spec, const char *const *variant) {
-    settings s = settings_of("whole", 3, NULL, variant);
-    ts_cluster_result first;
-    ts_ckpt_found *list = NULL;
-    size_t count = 0;
-    unsigned tried = 0;
-    char dir[96];
-    run(spec, &s, &first);
-    ck_assert_msg(first.finished, "%s: %s", what, first.message);
-    snprintf(dir, sizeof dir, "%s/whole", folder);
-    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
-    for (size_t i = 0; i < count; i++) {
-        char path[192];
-        if (!list[i].committed || list[i].version >= STEPS) continue;
-        snprintf(path, sizeof path, "%s/%s", dir, list[i].name);
-        replayed(what, spec, path, list[i].version, &first, variant);
-        tried++;
-    }
-    ts_mem_free(list);
-    ts_cluster_result_free(&first);
-    unmake();
-    make();
-    return tried;
 }
 
 static const struct {
@@ -280,7 +264,7 @@ START_TEST(without_rounds_resumed_runs_are_replayed_from_receipts) {
             spec.network.duplicate = 0.1;
             spec.network.corrupt = 0.02;
         }
-        tried += replay_from_each(modes[_i].name, &spec, modes[_i].settings);
+        tried += from_each(modes[_i].name, &spec, modes[_i].settings, replayed);
     }
     ck_assert_msg(tried >= 8, "%s: %u checkpoints", modes[_i].name, tried);
 }
