@@ -169,7 +169,7 @@ test-built: all $(BUILD)/unit-tests
 LONG_SEEDS := 10000
 LONG_PARTS :=
 test-long: deps ## what takes longer: all of the codec's contract, 10,000 clusters, every fault, half an hour of a daemon, other CPUs' kernels (LONG_PARTS=... for some)
-	@$(MAKE) --no-print-directory -s all $(BUILD)/unit-tests $(BUILD)/compare-kernels $(BUILD)/fault_worker $(BUILD)/clock_jump.so
+	@$(MAKE) --no-print-directory -s all $(BUILD)/unit-tests $(BUILD)/compare-kernels $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker
 	@$(MAKE) --no-print-directory -s fuzz-replay-built
 	@python3 tests/tools/run_long.py $(BUILD) $(LONG_SEEDS) $(LONG_PARTS)
 

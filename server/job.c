@@ -270,7 +270,7 @@ static void check_silence(ts_job *job, uint32_t worker) {
     const ts_link *link = &server->links[member->peer];
     uint64_t silent_us = ts_server_now(server) - link->last_heard_us, version;
     bool lost = is_lost(job, link);
-    if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= ts_server_deadline_us(server))) return;
+    if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= ts_link_patience_us(server, link))) return;
     const char *name = ts_job_worker_name(job, worker);
     double seconds = (double)silent_us / 1e6;
     if (member->done) {

@@ -65,6 +65,7 @@ static int serve(const ts_config *config, const char *path) {
     ts_mpi_options options = {
         .role = TS_ROLE_SERVER,
         .group = config->servers.group,
+        .start_us = ts_config_start_us(config),
         .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
         .window_bytes = (size_t)config->limits.window_bytes,
         .traffic_bytes = config->limits.traffic_bytes,

@@ -8,6 +8,10 @@ uint64_t ts_server_deadline_us(const ts_server *server) {
     return (uint64_t)(server->config->consistency.deadline_s * 1e6);
 }
 
+uint64_t ts_link_patience_us(const ts_server *server, const ts_link *link) {
+    return link->frames_in > 0 ? ts_server_deadline_us(server) : ts_config_start_us(server->config);
+}
+
 const char *ts_server_peer_name(const ts_server *server, uint32_t peer) {
     return server->transport->peers[peer].name;
 }

@@ -268,7 +268,7 @@ static bool is_silent(const ts_server *server, uint32_t number, uint64_t grace_u
     const ts_link *link = &server->links[peer_of(server, number)];
     if (number == server->index || server->watch.dead[number]) return false;
     if (link->lost_us > 0 && ts_server_now(server) - link->lost_us >= grace_us) return true;
-    return ts_server_now(server) - link->last_heard_us > ts_server_deadline_us(server) + grace_us;
+    return ts_server_now(server) - link->last_heard_us > ts_link_patience_us(server, link) + grace_us;
 }
 
 static void look_for_silence(ts_server *server) {

@@ -84,6 +84,7 @@ typedef struct {
         ts_mode mode;
         uint32_t staleness;
         double deadline_s;
+        double start_s;             /* the same until somebody has first been heard; see ts_config_start_us */
         ts_stragglers stragglers;
         uint32_t quorum;            /* workers that are enough, with stragglers other than wait */
         double straggler_s;         /* proceed: how long the others are waited for */
@@ -213,6 +214,12 @@ static inline bool ts_config_checkpoints(const ts_config *config) { return confi
 /* One worker's share of limits.traffic_bytes. */
 static inline uint64_t ts_config_traffic_share(const ts_config *config, uint32_t workers) {
     return config->limits.traffic_bytes / (workers > 0 ? workers : 1);
+}
+
+/* How long somebody who has not been heard yet is waited for: consistency.start_s, never less than the deadline. Pure. */
+static inline uint64_t ts_config_start_us(const ts_config *config) {
+    double start_s = config->consistency.start_s, deadline_s = config->consistency.deadline_s;
+    return (uint64_t)((start_s > deadline_s ? start_s : deadline_s) * 1e6);
 }
 
 /* Whether servers need norms of whole tensors, so that none is cut (lamb, clipping by norm). */

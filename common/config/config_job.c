@@ -190,6 +190,7 @@ terse_status ts_config_of_contract(const ts_contract *contract, const ts_config 
     config->limits = own->limits;
     config->servers.replicas = own->servers.replicas;
     config->consistency.deadline_s = own->consistency.deadline_s;
+    config->consistency.start_s = own->consistency.start_s;
     *out = config;
     return TERSE_OK;
 }

@@ -62,7 +62,7 @@ static terse_status hear(joining *join, uint32_t server, ts_door_answer_kind kin
     if (status == TERSE_ETIMEDOUT)
         return ts_error_set(join->error, status, "server %u of the daemon in %s did not let this job in within %g s: another job "
                             "is joining, not all ranks of this one have knocked, or it is stopped", server,
-                            join->options->run_dir, (double)join->options->deadline_us * 1e-6);
+                            join->options->run_dir, (double)join->options->start_us * 1e-6);
     if (status != TERSE_OK)
         return ts_error_set(join->error, status, "server %u of the daemon in %s ended while this job was joining", server,
                             join->options->run_dir);
@@ -114,7 +114,7 @@ static terse_status share_plan(joining *join) {
         join->plan.status = (uint32_t)status;
         if (status != TERSE_OK) join->plan.error = *join->error;
     }
-    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->deadline_us * 2, 4, "rank 0 does not tell how to join the daemon");
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->start_us * 2, 4, "rank 0 does not tell how to join the daemon");
     MPI_Bcast(&join->plan, sizeof join->plan, MPI_BYTE, 0, join->mpi->comm);
     if (join->plan.status == TERSE_OK && !leads) {
         join->doors = ts_mem_calloc(join->plan.servers, sizeof *join->doors);
@@ -146,8 +146,8 @@ static terse_status join_server(joining *join, uint32_t server) {
     char what[400];
     snprintf(what, sizeof what, "MPI_Comm_connect to server %u of the daemon in %.150s did not return within %g s: a rank of this "
              "job has died, the server is stopped, or the ompi-server that %.40s names does not live", server,
-             join->options->run_dir, (double)join->options->deadline_us * 1e-6, "--ompi-server");
-    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->deadline_us, 4, what);
+             join->options->run_dir, (double)join->options->start_us * 1e-6, "--ompi-server");
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->start_us, 4, what);
     int result = MPI_Comm_connect(join->invitation[server].port, MPI_INFO_NULL, 0, join->mpi->comm, &join->comm[server]);
     ts_mpi_watchdog_disarm(watchdog);
     if (result != MPI_SUCCESS) return explain_connect(join, server, result);
@@ -198,7 +198,7 @@ static terse_status fill_tables(joining *join) {
 
 terse_status ts_mpi_attach(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
     joining join = {.mpi = mpi, .options = options, .roll = roll, .error = error,
-                    .until_us = ts_mpi_clock_us() + options->deadline_us};
+                    .until_us = ts_mpi_clock_us() + options->start_us};
     terse_status status = share_plan(&join);
     for (uint32_t s = 0; status == TERSE_OK && s < join.plan.servers; s++) status = join_server(&join, s);
     if (status == TERSE_OK && roll->rank == 0) ts_door_say(join.lifeline[0], TS_DOOR_ATTACHED);

@@ -34,7 +34,7 @@ terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon *
     ts_mpi_daemon *daemon = ts_mem_calloc(1, sizeof *daemon);
     TS_REQUIRE(daemon, ts_error_set(error, TERSE_ENOMEM, "no memory for the daemon"));
     snprintf(daemon->dir, sizeof daemon->dir, "%s", options->run_dir);
-    daemon->deadline_us = options->deadline_us;
+    daemon->start_us = options->start_us;
     daemon->to_leader = -1;
     daemon->jobs_most = options->jobs_most ? options->jobs_most : 1;
     terse_status status = ts_door_create(daemon->token, TS_MPI_WIRE_VERSION, sizeof(ts_mpi_entry), &daemon->door);
@@ -72,7 +72,7 @@ static terse_status call_leader(ts_mpi_daemon *daemon, const ts_mpi_roll *roll, 
     memcpy(knock.token, daemon->token, sizeof knock.token);
     uint32_t address = ts_bell_way(&daemon->own.bell, &leader->bell);
     terse_status status = address ? ts_door_visit(address, (uint16_t)leader->door, &knock, &daemon->own,
-                                                  ts_mpi_clock_us() + daemon->deadline_us, &daemon->to_leader) : TERSE_EPEER;
+                                                  ts_mpi_clock_us() + daemon->start_us, &daemon->to_leader) : TERSE_EPEER;
     if (status == TERSE_OK) return TERSE_OK;
     return ts_error_set(error, status, "server 0 on %.32s cannot be reached by TCP: %s", leader->member.host, terse_strerror(status));
 }
@@ -87,7 +87,7 @@ terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, cons
                                                             mpi->names[r].name));
     if (daemon->leads && getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
         return ts_error_set(error, TERSE_EIO, "the system gives no random bytes for the daemon's token");
-    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->deadline_us, 4, "not all servers have come up within the deadline");
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->start_us, 4, "not all servers have come up within the deadline");
     int result = MPI_Bcast(token, sizeof token, MPI_BYTE, 0, mpi->comm);
     ts_mpi_watchdog_disarm(watchdog);
     TS_REQUIRE(result == MPI_SUCCESS, ts_error_set(error, TERSE_EPEER, "server 0 cannot be heard"));
@@ -241,13 +241,13 @@ static void check_grant(ts_mpi *mpi, uint64_t now_us) {
     for (size_t g = 0; g < count; g++) {
         if (guests[g]->granted && memcmp(guests[g]->knock.party, daemon->grant.party, TS_DOOR_PARTY_BYTES) == 0) holder = guests[g];
     }
-    bool late = now_us - daemon->grant.since_us > daemon->deadline_us;
+    bool late = now_us - daemon->grant.since_us > daemon->start_us;
     if (holder && !holder->gone && !holder->attached_all && !late) return;
     daemon->grant.open = false;
     if (holder && late && holder->peer == UINT32_MAX) {
         ts_error reason;
         ts_error_set(&reason, TERSE_ETIMEDOUT, "not all %u workers of the job have knocked within %g s", holder->knock.size,
-                     (double)daemon->deadline_us * 1e-6);
+                     (double)daemon->start_us * 1e-6);
         ts_mpi_turn_away(mpi, daemon->grant.party, TERSE_ETIMEDOUT, reason.text);
     }
 }
@@ -299,7 +299,7 @@ static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
         if (guest->gone) status = TERSE_EPEER;
         else if (guest->knock.job < mpi->base.job_count) status = TERSE_ESTALE;
         else if (guest->knock.job >= mpi->job_room) status = TERSE_ELIMIT;
-        else if (now_us - guest->since_us > daemon->deadline_us) status = TERSE_ETIMEDOUT;
+        else if (now_us - guest->since_us > daemon->start_us) status = TERSE_ETIMEDOUT;
         if (status != TERSE_OK) {
             ts_mpi_turn_away(mpi, guest->knock.party, status,
                              status == TERSE_EPEER ? "a worker of the job ended while it was joining"

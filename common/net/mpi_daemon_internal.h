@@ -15,7 +15,7 @@ struct ts_mpi_daemon {
     char dir[TS_RUN_DIR_PATH_CHARS];
     ts_mpi_entry own;
     uint8_t token[TS_DOOR_TOKEN_BYTES];
-    uint64_t deadline_us, looked_us;
+    uint64_t start_us, looked_us;
     uint32_t jobs_most;   /* at a time */
     int to_leader;        /* the lifeline to server 0, or -1: this is it */
     uint32_t leaving;     /* attached peers that are lost or whose job has ended, not yet dropped */

@@ -15,7 +15,7 @@
 
 terse_status ts_mpi_examine(uint64_t deadline_us, ts_mpi_findings *out, ts_error *error) {
     ts_mpi mpi = {.deadline_us = deadline_us};
-    const ts_mpi_options options = {.deadline_us = deadline_us, .needs_multiple = true};
+    const ts_mpi_options options = {.start_us = deadline_us, .deadline_us = deadline_us, .needs_multiple = true};
     TS_TRY(ts_mpi_start(&options, &mpi, error));
     memset(out, 0, sizeof *out);
     MPI_Comm_rank(MPI_COMM_WORLD, &out->rank);

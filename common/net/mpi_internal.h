@@ -185,7 +185,8 @@ typedef struct {
     uint64_t drained_us[2]; /* when the last polls began that found everything; [0] is the last but one */
     uint32_t polls;
     uint32_t backlog;       /* peers with queued frames */
-    uint64_t deadline_us;   /* for MPI's collective calls */
+    uint64_t start_us;      /* for MPI's collective calls */
+    uint64_t deadline_us;   /* for the others */
     ts_mpi_stall *stall;
     atomic_uint calls;      /* into MPI and back: odd while inside */
 } ts_mpi;
@@ -205,7 +206,7 @@ typedef struct ts_mpi_watchdog ts_mpi_watchdog;
 ts_mpi_watchdog *ts_mpi_watchdog_arm(uint64_t after_us, int code, const char *what);
 void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog);
 /*
- * Watches over the calls that should never block: one that has not returned for the deadline ends the process with 4
+ * Watches over the calls that should never block: one that has not returned for the deadline (4 s at least) ends the process with 4
  * and names who has been silent longest. mpi: [borrow] until stopped. Without a thread there is no watch.
  */
 ts_mpi_stall *ts_mpi_stall_start(ts_mpi *mpi);

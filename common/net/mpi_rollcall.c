@@ -161,7 +161,7 @@ static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *er
         else nap();
     }
     terse_status status = TERSE_OK;
-    if (heard < call->size) status = name_missing(call, (double)options->deadline_us * 1e-6, error);
+    if (heard < call->size) status = name_missing(call, (double)options->start_us * 1e-6, error);
     else status = check_versions(call, error);
     if (status == TERSE_OK) status = check_willing(call, error);
     if (status == TERSE_OK) status = check_groups(call, error);
@@ -190,7 +190,7 @@ static terse_status follow(roll *call, const ts_mpi_options *options, ts_error *
     if (!flag || !finished(&request, 1, until_us)) {
         call->entries = NULL; /* the request may still read it */
         return ts_error_set(error, TERSE_ETIMEDOUT, "rank 0 did not answer the roll call within %g s: it is stuck before it "
-                            "opened Terse, or no program of Terse at all", (double)options->deadline_us * 1e-6);
+                            "opened Terse, or no program of Terse at all", (double)options->start_us * 1e-6);
     }
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     TS_REQUIRE(bytes >= (int)sizeof(roll_answer) && (size_t)bytes <= call->answer_bytes,
@@ -222,7 +222,7 @@ static terse_status make_room(roll *call) {
 
 terse_status ts_mpi_roll_call(ts_mpi *mpi, const ts_mpi_options *options, uint16_t door, ts_mpi_roll *out,
                               ts_error *error) {
-    roll call = {.mpi = mpi, .until_us = ts_mpi_clock_us() + options->deadline_us};
+    roll call = {.mpi = mpi, .until_us = ts_mpi_clock_us() + options->start_us};
     MPI_Errhandler before;
     MPI_Comm_rank(MPI_COMM_WORLD, &call.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &call.size);

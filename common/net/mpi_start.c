@@ -74,6 +74,8 @@ void ts_mpi_watchdog_disarm(ts_mpi_watchdog *watchdog) {
 /* ---- calls that do not return --------------------------------------------------------------------------------------- */
 
 #define LOOK_EVERY_MS 500u
+/* The others do without this process as soon as it is silent; what it waits for may be a busy machine's scheduler. */
+#define STALL_LEAST_US 4000000u
 
 struct ts_mpi_stall {
     ts_mpi *mpi;
@@ -137,8 +139,8 @@ void ts_mpi_stall_stop(ts_mpi_stall *stall) {
 /* ---- MPI_Init --------------------------------------------------------------------------------------------------------- */
 
 /*
- * MPI_Init may take so much longer than the deadline: where a host's own name does not resolve it takes over 3 s, and
- * nobody can be silent yet. The job still ends within the deadline and 5 s.
+ * MPI_Init may take so much longer than the start: where a host's own name does not resolve it takes over 3 s, and
+ * nobody can be silent yet. The job still ends within start and 5 s.
  */
 #define INIT_EXTRA_US 4000000u
 
@@ -162,7 +164,7 @@ static void describe_hang(char *text, size_t capacity, double seconds) {
 
 static terse_status initialise(const ts_mpi_options *options, ts_error *error) {
     char what[500];
-    uint64_t limit_us = options->deadline_us + INIT_EXTRA_US;
+    uint64_t limit_us = options->start_us + INIT_EXTRA_US;
     /*
      * Not FUNNELED, though there are other threads: in Open MPI the two differ in nothing but the locks around its
      * lists, and one of those locks itself out when a peer dies (see mpi_internal.h).
@@ -179,7 +181,8 @@ static terse_status initialise(const ts_mpi_options *options, ts_error *error) {
 terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *error) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     ignore_sigpipe();
-    mpi->deadline_us = options->deadline_us;
+    mpi->start_us = options->start_us;
+    mpi->deadline_us = options->deadline_us < STALL_LEAST_US ? STALL_LEAST_US : options->deadline_us;
     MPI_Finalized(&finalised);
     TS_REQUIRE(!finalised, ts_error_set(error, TERSE_EUNSUPPORTED, "MPI has been finalised; it cannot start again"));
     MPI_Initialized(&initialised);

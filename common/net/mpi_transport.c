@@ -13,7 +13,7 @@
 #define LINGER_US 20000u          /* after the last request: so long MPI may need to empty its own queues */
 #define FINALIZE_US 5000000u
 #define ABORT_US 2000000u
-#define DECLINE_US 30000000u      /* the config is not known; as consistency.deadline_s by default */
+#define DECLINE_US 30000000u      /* the config is not known; as consistency.start_s by default */
 
 static const ts_transport_ops mpi_ops;
 
@@ -205,7 +205,7 @@ static terse_status meet(ts_mpi *mpi, const ts_mpi_options *options, const ts_mp
 }
 
 terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport **out, ts_error *error) {
-    uint64_t until_us = ts_mpi_clock_us() + options->deadline_us;
+    uint64_t until_us = ts_mpi_clock_us() + options->start_us;
     ts_mpi *mpi = ts_mem_calloc(1, sizeof *mpi);
     TS_REQUIRE(mpi, ts_error_set(error, TERSE_ENOMEM, "no memory for the transport"));
     mpi->base.ops = &mpi_ops;
@@ -219,7 +219,7 @@ terse_status ts_mpi_transport_create(const ts_mpi_options *options, ts_transport
     if (status == TERSE_OK && opens) status = ts_mpi_daemon_create(options, &mpi->daemon, error);
     if (status == TERSE_OK)
         status = ts_mpi_roll_call(mpi, options, mpi->daemon ? ts_mpi_daemon_port(mpi->daemon) : 0, &roll, error);
-    if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->deadline_us, error);
+    if (status == TERSE_OK) status = duplicate_world(mpi, until_us + options->start_us, error);
     if (status == TERSE_OK) status = meet(mpi, options, &roll, error);
     ts_mem_free(roll.entries);
     if (status == TERSE_OK) mpi->stall = ts_mpi_stall_start(mpi);
@@ -270,7 +270,7 @@ void ts_mpi_decline(ts_role role, const char *reason, int exit_code) {
     const char *size = getenv("OMPI_COMM_WORLD_SIZE");
     if (!size || strtol(size, NULL, 10) < 2) return;
     fflush(NULL);
-    ts_mpi_options options = {.role = role, .deadline_us = DECLINE_US, .declines = reason};
+    ts_mpi_options options = {.role = role, .start_us = DECLINE_US, .deadline_us = DECLINE_US, .declines = reason};
     ts_transport *transport = NULL;
     ts_error others = {""}; /* the roll call's verdict, which is our own reason or somebody else's */
     (void)!ts_mpi_transport_create(&options, &transport, &others);
@@ -356,7 +356,7 @@ terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) 
         MPI_Group_incl(world, count, ranks, &workers);
         ts_mem_free(ranks);
         ts_mpi_watchdog *watchdog =
-            ts_mpi_watchdog_arm(mpi->deadline_us, 4, "not all workers have called terse_comm within the deadline");
+            ts_mpi_watchdog_arm(mpi->start_us, 4, "not all workers have called terse_comm within consistency.start_s");
         int result = MPI_Comm_create_group(MPI_COMM_WORLD, workers, TS_TAG_ROLL + 1, &mpi->workers);
         ts_mpi_watchdog_disarm(watchdog);
         MPI_Group_free(&workers);

@@ -13,7 +13,8 @@ typedef struct {
     const char *job;           /* a worker: its job's name, below TS_JOB_NAME_CHARS; NULL: "default" */
     const char *group;         /* of servers to which it belongs; NULL: "default" */
     const char *above;         /* a relay (role server): the group above, of which it is a worker, in job `job`; else NULL */
-    uint64_t deadline_us;      /* for the roll call; MPI_Init gets 4 s more */
+    uint64_t start_us;         /* how long the others are waited for: in the roll call, in joining; MPI_Init gets 4 s more */
+    uint64_t deadline_us;      /* of a call into MPI that does not return, once all have met; 4 s at least */
     size_t window_bytes;       /* credits a peer: how much may be under way to it unread */
     uint64_t traffic_bytes;    /* a server: of messages that it holds for all its workers; 0 for no limit */
     size_t frame_limit_bytes;  /* larger frames are refused on both sides */

@@ -52,6 +52,7 @@ static int serve(const ts_config *config, const ts_config *above) {
         .group = config->servers.group,
         .above = above->servers.group,
         .job = above->job.name,
+        .start_us = ts_config_start_us(config),
         .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
         .window_bytes = (size_t)config->limits.window_bytes,
         .traffic_bytes = config->limits.traffic_bytes,

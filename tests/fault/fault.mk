@@ -4,4 +4,6 @@ $(BUILD)/fault_worker: $(BUILD)/obj/tests/fault/fault_worker.o $(BUILD)/libterse
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/clock_jump.so: tests/fault/clock_jump.c
 	$(CC) -std=c11 -O2 -fPIC -shared -D_GNU_SOURCE $(WARN) -o $@ $<
-test-built: $(BUILD)/fault_worker $(BUILD)/clock_jump.so
+$(BUILD)/ledger_worker: $(BUILD)/obj/tests/fault/ledger_worker.o $(BUILD)/libterse.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-built: $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker

@@ -22,6 +22,7 @@
     "optimizer: {name: sgd, lr: 0.5, momentum: 0.5}\npush: {default: topk:0.2 | fp32 | raw32}\n"                     \
     "pull: {default: topk:0.1 | fp16 | raw32}\n"
 #define RIG_ENDS "# a lost worker is the end\n"
+#define RIG_SLOW_START "# who has not spoken yet has 9 s, not 4\n"
 #define RIG_AVERAGE "optimizer: {name: none}\npush: {default: dense}\npull: {default: dense}\n"
 
 

@@ -12,9 +12,8 @@ from daemon import Daemon, command, descendants, hash_of, kill_job, sets
 from launch import BUILD, Run, job, kill
 
 MLP = "configs/fashion-mnist.yaml"
-SHORT = ["training.max_steps=40", "consistency.deadline_s=8"]
-LONG = ["consistency.deadline_s=8"]
-SERVER = ["consistency.deadline_s=8"]
+LONG = SERVER = ["consistency.deadline_s=8", "consistency.start_s=8"]
+SHORT = ["training.max_steps=40"] + LONG
 
 
 def reference(folder, seconds, workers=2):

@@ -10,6 +10,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fault"))
 
+import kill_servers  # noqa: E402
+import kill_workers  # noqa: E402
 import matrix  # noqa: E402
 from launch import Run, Skipped, job  # noqa: E402
 
@@ -53,7 +55,22 @@ def no_room_for_what_is_kept(folder, seconds):
         subprocess.run(["umount", small], check=False)
 
 
+def workers_killed(kind):
+    """One seed of kill_workers.py, whose 200 kills are a part of `make test-long`."""
+    return lambda folder, _seconds: kind().run(folder, 1)
+
+
+def servers_killed(folder, _seconds):
+    want, other = os.path.join(folder, "calm"), os.path.join(folder, "killed")
+    os.mkdir(want)
+    os.mkdir(other)
+    kill_servers.trial(other, 1, kill_servers.train(want, [])[1])
+
+
 CASES = [(f"fault-{name}", 60, cell(function, state)) for name, function, state in matrix.cells()
          if any(fnmatch.fnmatchcase(name, pattern) for pattern in CHOSEN)]
+CASES.append(("four-workers-killed-at-random", 120, workers_killed(kill_workers.Accuracy)))
+CASES.append(("five-workers-killed-and-the-ledger-is-exact", 120, workers_killed(kill_workers.Ledger)))
+CASES.append(("two-servers-killed-at-random", 120, servers_killed))
 CASES.append(("keep-without-room", 40, no_room_for_what_is_kept))
 CASES.append(("fault-matrix-names-its-tests", 20, names_its_tests))

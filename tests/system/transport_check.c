@@ -264,8 +264,9 @@ int main(int argc, char **argv) {
     long rank = word ? strtol(word, NULL, 10) : 0;
     if (rank == c.absent || c.user) MPI_Init(NULL, NULL);
     if (rank == c.absent) sleep(600);
-    ts_mpi_options options = {.role = rank % 2 ? TS_ROLE_WORKER : TS_ROLE_SERVER, .deadline_us = c.deadline_s * 1000000u,
-                              .window_bytes = c.window, .needs_multiple = rank % 2,
+    ts_mpi_options options = {.role = rank % 2 ? TS_ROLE_WORKER : TS_ROLE_SERVER, .window_bytes = c.window,
+                              .start_us = c.deadline_s * 1000000u, .deadline_us = c.deadline_s * 1000000u,
+                              .needs_multiple = rank % 2,
                               .frame_limit_bytes = rank == c.small ? SMALL_LIMIT_BYTES : LIMIT_BYTES};
     char job[TS_JOB_NAME_CHARS];
     snprintf(job, sizeof job, "j%lu", (unsigned long)rank / 2 % c.jobs);

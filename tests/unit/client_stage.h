@@ -61,7 +61,7 @@ static inline void open_stage(stage *s, uint32_t servers, uint32_t workers, uint
     FILE *file = fdopen(descriptor, "w");
     ck_assert_ptr_nonnull(file);
     fputs("training: {data: none}\noptimizer: {name: sgd, lr: 0.1, momentum: 0}\n"
-          "push: {default: dense}\npull: {default: dense}\nconsistency: {mode: bsp, deadline_s: 5}\n", file);
+          "push: {default: dense}\npull: {default: dense}\nconsistency: {mode: bsp, deadline_s: 5, start_s: 9}\n", file);
     fclose(file);
     const char *list[16];
     unsigned count = 0;

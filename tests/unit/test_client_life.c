@@ -164,6 +164,22 @@ START_TEST(a_silent_server_is_named_and_the_others_are_told) {
 }
 END_TEST
 
+/* consistency.start_s, 9 s here, until its first word. */
+START_TEST(a_server_may_take_its_time_until_its_first_word) {
+    stage s;
+    float w[3] = {0};
+    open_stage(&s, 1, 1, 0, NULL);
+    declare(&s, "w", 3, w);
+    ck_assert_ok(ts_client_start(s.client));
+    for (int second = 0; second < 8; second++) run_stage(&s, 1000000);
+    ck_assert_int_eq(ts_client_get_state(s.client), TS_CLIENT_ATTACHING);
+    for (int second = 0; second < 2; second++) run_stage(&s, 1000000);
+    ck_assert_int_eq(ts_client_failure(s.client), TERSE_ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(ts_client_message(s.client), "consistency.start_s is 9"));
+    close_stage(&s);
+}
+END_TEST
+
 START_TEST(its_own_absence_is_not_the_servers_silence) {
     stage s;
     float w[3] = {0};
@@ -397,6 +413,7 @@ TCase *test_client_life(void) {
     tcase_add_test(tests, declaring_refuses_nonsense);
     tcase_add_test(tests, a_silent_server_is_named_and_the_others_are_told);
     tcase_add_test(tests, its_own_absence_is_not_the_servers_silence);
+    tcase_add_test(tests, a_server_may_take_its_time_until_its_first_word);
     tcase_add_test(tests, an_abort_says_why);
     tcase_add_test(tests, nan_ends_the_job_by_name_or_is_kept_out);
     tcase_add_test(tests, damaged_and_foreign_frames_change_nothing);

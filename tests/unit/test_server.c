@@ -309,6 +309,24 @@ START_TEST(a_worker_that_never_comes_is_named) {
 }
 END_TEST
 
+/* consistency.start_s until the first word, from then on the deadline. */
+START_TEST(a_worker_may_take_its_time_until_its_first_word) {
+    for (int speaks = 0; speaks < 2; speaks++) {
+        rig *r = rig_create(2, RIG_DENSE RIG_SLOW_START);
+        rig_hello(r, 0, r->contract, TS_PROTOCOL_VERSION);
+        if (speaks) rig_hello(r, 1, r->contract, TS_PROTOCOL_VERSION);
+        for (int second = 0; second < 10; second++) {
+            rig_heartbeat(r, 0);
+            rig_run(r, RIG_SECOND);
+            bool over = second >= (speaks ? 4 : 9);
+            ck_assert_int_eq(ts_server_get_state(r->server), over ? TS_SERVER_FAILED : TS_SERVER_RUNNING);
+            if (over) break;
+        }
+        rig_destroy(r);
+    }
+}
+END_TEST
+
 START_TEST(done_and_silent_counts_as_gone) {
     rig *r = rig_create(1, RIG_DENSE);
     float params[RIG_ELEMS];
@@ -563,6 +581,7 @@ TCase *test_server(void) {
     tcase_add_test(tests, a_silent_worker_ends_the_job_by_name);
     tcase_add_test(tests, own_absence_is_nobodys_silence);
     tcase_add_test(tests, a_worker_that_never_comes_is_named);
+    tcase_add_test(tests, a_worker_may_take_its_time_until_its_first_word);
     tcase_add_test(tests, done_and_silent_counts_as_gone);
     tcase_add_test(tests, an_abort_is_passed_on);
     tcase_add_test(tests, sums_are_answered_to_all_and_repeated_on_demand);

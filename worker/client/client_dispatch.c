@@ -5,8 +5,11 @@
 #include "worker/client/client_internal.h"
 
 static void note_heard(ts_client *client, uint32_t peer) {
-    for (uint32_t s = 0; s < client->server_count; s++)
-        if (client->servers[s].peer == peer) client->servers[s].heard_us = ts_client_now(client);
+    for (uint32_t s = 0; s < client->server_count; s++) {
+        if (client->servers[s].peer != peer) continue;
+        client->servers[s].heard_us = ts_client_now(client);
+        client->servers[s].spoke = true;
+    }
 }
 
 static bool knows(const ts_client *client, uint32_t peer) {

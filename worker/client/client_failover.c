@@ -10,8 +10,9 @@
 
 /* The others decide, at one deadline, or at two, when the one that leads them dies, too; as long as there are others. */
 uint64_t ts_client_patience_us(const ts_client *client, const ts_client_server *server) {
-    uint64_t now = ts_client_now(client), once = client->deadline_us + WORD_US;
-    if (!client->replicas) return client->deadline_us;
+    uint64_t own = server->spoke ? client->deadline_us : ts_config_start_us(client->config);
+    uint64_t now = ts_client_now(client), once = own + WORD_US;
+    if (!client->replicas) return own;
     for (uint32_t s = 0; s < client->server_count; s++) {
         const ts_client_server *other = &client->servers[s];
         if (other->peer != server->peer && now - other->heard_us < client->deadline_us) return 2 * once;

@@ -70,6 +70,7 @@ static terse_status open_transport(terse *client, const char *path) {
     ts_mpi_options options = {.role = TS_ROLE_WORKER,
                               .group = config->servers.group,
                               .job = config->job.name,
+                              .start_us = ts_config_start_us(config),
                               .deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6),
                               .window_bytes = (size_t)config->limits.window_bytes,
                               .frame_limit_bytes = (size_t)config->limits.frame_bytes,
