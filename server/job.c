@@ -263,6 +263,14 @@ static bool goes_on(ts_job *job, uint32_t worker, bool ended, double seconds) {
     return ts_loss_note(job, worker, why);
 }
 
+/* Processes that start may be slow to; who was refused, or speaks another language, is not waited for. */
+static uint64_t patience_us(const ts_job *job, const ts_member *member) {
+    const ts_link *link = &job->server->links[member->peer];
+    bool refused = link->denied > 0 || link->other_version > 0;
+    bool starts = member->state == TS_MEMBER_EXPECTED || !ts_job_initialised(job);
+    return starts && !refused ? ts_config_start_us(job->server->config) : ts_server_deadline_us(job->server);
+}
+
 /* A worker that has ended, or said nothing for the deadline: gone when it was done, else given up, or the end of the job. */
 static void check_silence(ts_job *job, uint32_t worker) {
     ts_server *server = job->server;
@@ -270,7 +278,7 @@ static void check_silence(ts_job *job, uint32_t worker) {
     const ts_link *link = &server->links[member->peer];
     uint64_t silent_us = ts_server_now(server) - link->last_heard_us, version;
     bool lost = is_lost(job, link);
-    if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= ts_link_patience_us(server, link))) return;
+    if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= patience_us(job, member))) return;
     const char *name = ts_job_worker_name(job, worker);
     double seconds = (double)silent_us / 1e6;
     if (member->done) {

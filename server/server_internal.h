@@ -69,7 +69,7 @@ static inline uint64_t ts_server_now(const ts_server *server) {
     return server->transport->ops->now_us(server->transport);
 }
 uint64_t ts_server_deadline_us(const ts_server *server);
-/* How long a peer may be silent: the deadline, or, until its first word, consistency.start_s. */
+/* How long another server may be silent: the deadline, or, until its first word, consistency.start_s. */
 uint64_t ts_link_patience_us(const ts_server *server, const ts_link *link);
 /* "worker 2 (rank 4, host h1)". */
 const char *ts_server_peer_name(const ts_server *server, uint32_t peer);

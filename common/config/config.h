@@ -84,7 +84,7 @@ typedef struct {
         ts_mode mode;
         uint32_t staleness;
         double deadline_s;
-        double start_s;             /* the same until somebody has first been heard; see ts_config_start_us */
+        double start_s;             /* the same at the start; see ts_config_start_us */
         ts_stragglers stragglers;
         uint32_t quorum;            /* workers that are enough, with stragglers other than wait */
         double straggler_s;         /* proceed: how long the others are waited for */
@@ -216,7 +216,7 @@ static inline uint64_t ts_config_traffic_share(const ts_config *config, uint32_t
     return config->limits.traffic_bytes / (workers > 0 ? workers : 1);
 }
 
-/* How long somebody who has not been heard yet is waited for: consistency.start_s, never less than the deadline. Pure. */
+/* How long somebody is waited for at the start: consistency.start_s, never less than the deadline. Pure. */
 static inline uint64_t ts_config_start_us(const ts_config *config) {
     double start_s = config->consistency.start_s, deadline_s = config->consistency.deadline_s;
     return (uint64_t)((start_s > deadline_s ? start_s : deadline_s) * 1e6);

@@ -123,9 +123,9 @@ const ts_config_key ts_config_keys[] = {
             "ends with a message that names it."},
     {"consistency.start_s", TS_KEY_F64, AT(consistency.start_s), "30", .low_real = 0, .low_open = true, .high_real = 1e6,
      .unit = "seconds",
-     .doc = "How long processes wait for each other until they have first been heard: in `MPI_Init` (which gets 4 s more), in the "
-            "roll call, when they join a daemon, for a peer's first word. Never less than `consistency.deadline_s`. So a deadline "
-            "of a second bounds rounds, and a slow start is none of its business."},
+     .doc = "How long processes wait for each other at the start: in `MPI_Init` (which gets 4 s more), in the roll call, when they "
+            "join a daemon, and until the parameters have their first values. Never less than `consistency.deadline_s`. So a "
+            "deadline of a second bounds rounds, and a slow start is none of its business."},
     {"consistency.on_worker_loss", TS_KEY_ENUM, AT(consistency.on_worker_loss), "go_on", NAMES(loss_names),
      .doc = "A worker of which nothing is heard for `consistency.deadline_s`, or whose process has ended: `go_on` without it, "
             "as long as there are others; averages are then over those who are left. `end`: the job ends and says who, as "

@@ -128,8 +128,12 @@ class Network:
     def pids(self, host):
         return [int(p) for p in _ip("netns", "pids", self.name(host), check=False).split()]
 
-    def mpirun(self, parts, mca, seconds):
-        """parts: [(hosts, words)], a rank on each host. Returns a Launch that is running."""
+    def set_link(self, host, up):
+        """Cuts a host off, as by pulling its cable at the switch, or puts it back. Connections stay, and wait."""
+        _ip("-n", self.bridge, "link", "set", f"port{host}", "up" if up else "down")
+
+    def words(self, parts, mca):
+        """How mpirun is called. parts: [(hosts, words)], a rank on each host."""
         words = ["ip", "netns", "exec", self.name(0), "unshare", "--uts", "sh", "-c",
                  f'hostname {self.name(0)}; exec "$@"', "sh", "mpirun", "--tune", "configs/openmpi.conf"]
         settings = {**MCA, "plm_rsh_agent": self.agent, "orte_tmpdir_base": self.folder, **mca}
@@ -138,7 +142,11 @@ class Network:
         for i, (hosts, command) in enumerate(parts):
             words += ([":"] if i else []) + ["--host", ",".join(self.address(h) for h in hosts), "-n", str(len(hosts))]
             words += [str(w) for w in command]
-        run = Launch(words, seconds)
+        return words
+
+    def mpirun(self, parts, mca, seconds):
+        """Returns a Launch that is running."""
+        run = Launch(self.words(parts, mca), seconds)
         self.runs.append(run)
         return run
 

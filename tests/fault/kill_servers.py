@@ -44,7 +44,7 @@ def train(folder, plan):
     struck = []
     try:
         assert run.wait_for("step ", 40), f"it does not begin:\n{run.text()}"
-        ranks = run.ranks()
+        ranks = run.all_ranks(SERVERS + WORKERS)
         for server, wait in plan:
             time.sleep(wait)
             if os.path.exists(summary) and os.path.getsize(summary) or run.process.poll() is not None:

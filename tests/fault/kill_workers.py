@@ -11,30 +11,28 @@ says of each worker's steps which they took: those who live all of them, once; w
 BUILD names the build's folder. A failing seed is named, and replays the same plan; closes with "kills: …".
 """
 import argparse
-import glob
 import json
 import os
 import random
 import signal
-import struct
 import sys
 import tempfile
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "system")]
 
+import ledger  # noqa: E402
 from launch import BUILD, Run, job, kill  # noqa: E402
 
 SERVERS, WORKERS = 2, 6
 DEADLINE_S = 1
 JOB_S = 90        # a job that takes longer hangs
-OWN = 1000        # as in ledger_worker.c
-LAG = 3           # steps that an element may lie in the residual
 POINTS = 0.005
 # Long enough for four kills; few bytes, so that a machine under load trains the same.
 TRAINING = ["consistency.deadline_s=1", "training.max_steps=700", "training.epochs=100", "training.batch=256",
-            "push.default=topk:0.2 | int8 | rice", "pull.default=dense"]
+            "optimizer.schedule.name=cosine", "push.default=topk:0.2 | int8 | rice", "pull.default=dense"]
 
 
 def victims_of(seed, count):
@@ -45,7 +43,7 @@ def victims_of(seed, count):
 
 def strike(run, plan):
     """Returns how many were there to be killed."""
-    ranks, struck = run.ranks(), 0
+    ranks, struck = run.all_ranks(SERVERS + WORKERS), 0
     for worker, wait in plan:
         time.sleep(wait)
         if run.process.poll() is not None:
@@ -103,79 +101,28 @@ class Accuracy:
 
 # ---- ledger ------------------------------------------------------------------------------------------------------------
 
-def sum_after(steps):
-    whole, rest = divmod(steps, 16)
-    return whole * 136 + rest * (rest + 1) // 2
-
-
-def counter(folder, name, worker):
-    with open(os.path.join(folder, f"{name}.{worker}"), "rb") as file:
-        return struct.unpack("<Q", file.read(8))[0]
-
-
-def parameters(path):
-    with open(path, "rb") as file:
-        data = file.read()
-    values = struct.unpack(f"<{len(data) // 4}f", data)
-    assert len(values) == 2 * WORKERS * OWN, len(values)
-    return values[:WORKERS * OWN], values[WORKERS * OWN:]
-
-
-def audit(folder, dead):
-    """Everybody's steps in the parameters. Returns the steps of those who live."""
-    files = sorted(glob.glob(os.path.join(folder, "params.*")))
-    assert len(files) == WORKERS - len(dead), f"{files}, dead {dead}"
-    with open(files[0], "rb") as file:
-        first = file.read()
-    for path in files[1:]:
-        with open(path, "rb") as file:
-            assert file.read() == first, f"{path} differs from {files[0]}"
-    sparse, dense = parameters(files[0])
-    steps = set()
-    for worker in range(WORKERS):
-        begun, done = counter(folder, "begun", worker), counter(folder, "done", worker)
-        taken = {-sum_after(n): n for n in range(begun + 1)}
-        for name, values in (("sparse", sparse), ("dense", dense)):
-            own = values[worker * OWN:(worker + 1) * OWN]
-            assert all(v in taken for v in own), \
-                f"{name}: of worker {worker} something was lost or taken twice: {[v for v in own if v not in taken][:5]}"
-            counts = {taken[v] for v in own}
-            if worker not in dead:
-                assert counts == {begun} and begun == done, f"{name}: worker {worker} did {begun} steps, taken {counts}"
-                steps.add(begun)
-            lag = LAG if name == "sparse" else 0
-            assert min(counts) >= done - lag and max(counts) - min(counts) <= 1 + lag, \
-                f"{name}: worker {worker} knew of {done} steps, had begun {begun}, taken {counts}"
-    assert len(steps) == 1, steps
-    return steps.pop()
-
-
 class Ledger:
     killed = 5
 
     def run(self, folder, seed):
         plan = victims_of(seed, self.killed)
-        words = job(SERVERS, 0, "tests/fault/ledger.yaml")
-        run = Run(words + [":", "-n", str(WORKERS), f"{BUILD}/ledger_worker", "tests/fault/ledger.yaml", folder], JOB_S)
+        words = job(SERVERS, 0, ledger.CONFIG)
+        run = Run(words + [":", "-n", str(WORKERS), f"{BUILD}/ledger_worker", ledger.CONFIG, folder], JOB_S)
         try:
-            until = time.monotonic() + 40
-            while not all(os.path.exists(p) and os.path.getsize(p) and counter(folder, "done", w)
-                          for w, p in enumerate(os.path.join(folder, f"done.{w}") for w in range(WORKERS))):
-                assert time.monotonic() < until and run.process.poll() is None, f"it does not begin:\n{run.text()}"
-                time.sleep(0.02)
+            ledger.wait_until_all_push(run, folder, WORKERS)
             struck = strike(run, plan)
             time.sleep(DEADLINE_S)
-            with open(os.path.join(folder, "stop"), "w", encoding="utf-8"):
-                pass
+            ledger.stop(folder)
             ended(run, f"killed {plan}")
         finally:
             run.finish()
         assert struck == len(plan), f"it ended by itself:\n{run.text()}"
         try:
-            steps = audit(folder, {w for w, _ in plan})
+            steps = ledger.audit(folder, WORKERS, {w for w, _ in plan})
+            assert len(steps) == 1, f"steps of those who live: {steps}"
         except AssertionError as wrong:
             raise AssertionError(f"{wrong}\nkilled {plan}:\n{run.text()}") from wrong
-        return struck, f"{steps} steps"
+        return struck, f"{steps[0]} steps"
 
     @staticmethod
     def closing():

@@ -30,6 +30,8 @@ typedef struct {
     terse *client;
     const char *folder;
     size_t elems;
+    uint64_t step, own;    /* the job's next step; how many this worker has pushed */
+    uint32_t returns;
     float *param[2], *gradient[2];
     _Atomic uint64_t *begun, *done;
 } ledger;
@@ -69,18 +71,13 @@ static terse_status declare(ledger *l) {
 /* 1 to 16, so that the sum after so many steps names their number, and no packet's absence or repetition hides. */
 static float addend(uint64_t step) { return (float)(step % 16 + 1); }
 
-static terse_status one_step(ledger *l, uint64_t step, int drains) {
-    terse_handle handles[2];
-    terse_status status = TERSE_OK;
+/* drains: nothing new, only what the residual still has. */
+static terse_status one_step(ledger *l, int drains) {
     size_t first = (size_t)terse_worker(l->client) * OWN;
     for (int t = 0; t < 2; t++)
-        for (size_t i = 0; i < OWN; i++) l->gradient[t][first + i] = drains ? 0 : addend(step);
-    if (!drains) atomic_store(l->begun, step + 1);
-    for (terse_tensor t = 0; t < 2 && status == TERSE_OK; t++) status = terse_push(l->client, t, l->gradient[t], NULL);
-    for (terse_tensor t = 0; t < 2 && status == TERSE_OK; t++) status = terse_pull(l->client, t, &handles[t]);
-    for (int t = 0; t < 2 && status == TERSE_OK; t++) status = terse_wait(l->client, handles[t]);
-    if (status == TERSE_OK && !drains) atomic_store(l->done, step + 1);
-    return status;
+        for (size_t i = 0; i < OWN; i++) l->gradient[t][first + i] = drains ? 0 : addend(l->own);
+    if (!drains) atomic_store(l->begun, ++l->own);
+    return terse_step(l->client, (const float *const *)l->gradient);
 }
 
 /* Whether all go on; the same answer for everybody. */
@@ -93,14 +90,30 @@ static terse_status ask(ledger *l, int *stop) {
     return status;
 }
 
+/* Whether the worker has come back into the job, having been given up: it is at another step, and sum, then. */
+static int has_returned(ledger *l, terse_status *status) {
+    uint64_t step;
+    uint32_t returns = terse_returns(l->client, &step);
+    if (*status != TERSE_OK || returns == l->returns) return 0;
+    l->returns = returns;
+    l->step = step;
+    *status = terse_set_sums(l->client, step / ASK_EVERY);
+    return 1;
+}
+
 static terse_status train(ledger *l) {
     terse_status status = TERSE_OK;
-    uint64_t step = 0;
-    for (int stop = 0; status == TERSE_OK && !stop; step++) {
-        status = one_step(l, step, 0);
-        if (status == TERSE_OK && step % ASK_EVERY == ASK_EVERY - 1) status = ask(l, &stop);
+    for (int left = DRAIN, stop = 0; left > 0 && status == TERSE_OK;) {
+        status = one_step(l, stop);
+        if (has_returned(l, &status) || status != TERSE_OK) continue;
+        if (!stop) atomic_store(l->done, l->own);
+        l->step++;
+        left -= stop;
+        if (stop || l->step % ASK_EVERY) continue;
+        int wanted = 0;
+        status = ask(l, &wanted);
+        stop = !has_returned(l, &status) && wanted;
     }
-    for (int i = 0; i < DRAIN && status == TERSE_OK; i++) status = one_step(l, step + (uint64_t)i, 1);
     return status;
 }
 

@@ -10,69 +10,25 @@ import fnmatch
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
-import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
-from launch import BUILD, Run, job, kill  # noqa: E402
-
-CONFIG = "tests/fault/fault.yaml"
-SERVERS, WORKERS = 2, 3
-DEADLINE_S = 1.5
-SLACK_S = 12  # start, end, and a loaded machine
-STATES = ["idle", "push", "pull", "barrier", "checkpoint", "attach", "shutdown"]
-WELL = re.compile(r"worker (\d) ended well (\w{16})")
-VICTIMS = {"server": 1, "server-0": 0, "worker": SERVERS + 1, "worker-0": SERVERS}  # ranks
+import cut  # noqa: E402
+from launch import BUILD, Run, Skipped, kill  # noqa: E402
+from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, alive, end, job_ends,  # noqa: E402
+                      others_go_on, tell, whole_checkpoints, words_of)
 
 
 def launch(folder, state, striker, number, overrides=(), environ=(), checkpoints=True):
     """The job, and the file that will tell its striker whom to strike."""
-    victim = os.path.join(folder, "victim")
-    delay = zlib.crc32(f"{state} {striker} {number}".encode()) % 3000  # a moment of the state, the same each time
-    sets = ([f"checkpoint.dir={os.path.join(folder, 'ckpt')}"] if checkpoints else []) + list(overrides)
-    words = job(SERVERS, 0, CONFIG, sets) + [":", "-n", str(WORKERS), f"{BUILD}/fault_worker", CONFIG]
-    words += [w for s in sets for w in ("--set", s)] + [state, "3", str(striker), victim, str(int(number)), str(delay)]
-    return Run([w for e in environ for w in ("-x", e)] + words, DEADLINE_S + SLACK_S + 15), victim
-
-
-def all_ranks(run):
-    until = time.monotonic() + 15
-    while len(found := run.ranks()) < SERVERS + WORKERS:
-        assert time.monotonic() < until and run.process.poll() is None, f"only ranks {sorted(found)} came:\n{run.text()}"
-        time.sleep(0.02)
-    return found
-
-
-def tell(victim, pid):
-    with open(victim + ".new", "w", encoding="utf-8") as file:
-        file.write(f"{pid}\n")
-    os.rename(victim + ".new", victim)
-
-
-def end(run, began, ranks):
-    """Waits for the end; nobody may be left, and it may not take long."""
-    code = run.finish()
-    took = time.monotonic() - began
-    assert code is not None and took < DEADLINE_S + SLACK_S, f"still there {took:.1f} s after the strike:\n{run.text()}"
-    until = time.monotonic() + 5
-    while left := [r for r, pid in ranks.items() if os.path.exists(f"/proc/{pid}/environ") and alive(pid)]:
-        assert time.monotonic() < until, f"ranks {left} are left:\n{run.text()}"
-        time.sleep(0.05)
-    return run.text()
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
+    (server, worker), victim = words_of(folder, state, striker, number, overrides, checkpoints)
+    words = [w for e in environ for w in ("-x", e)] + ["-n", str(SERVERS)] + server + [":", "-n", str(WORKERS)] + worker
+    return Run(words, DEADLINE_S + SLACK_S + 15), victim
 
 
 def undisturbed(folder):
@@ -82,44 +38,13 @@ def undisturbed(folder):
     return ended[0][1]
 
 
-def whole_checkpoints(folder):
-    """Each that is complete is sound."""
-    place = os.path.join(folder, "ckpt")
-    for name in os.listdir(place) if os.path.isdir(place) else []:
-        if os.path.exists(os.path.join(place, name, "manifest.json")):
-            done = subprocess.run([f"{BUILD}/terse", "ckpt", "verify", os.path.join(place, name)], capture_output=True,
-                                  text=True, check=False)
-            assert done.returncode == 0, done
-
-
-def others_go_on(victim, text, state):
-    """A worker is gone: the others end well, alike, and it is named; before the first parameters the job may end."""
-    who = VICTIMS[victim] - SERVERS
-    ended = WELL.findall(text)
-    others = {str(w) for w in range(WORKERS)} - {str(who)}
-    named = re.search(rf"worker {who}\b", text)
-    if state == "attach" and not ended:
-        assert named, f"nobody named worker {who}:\n{text}"
-        return
-    gone = {w for w, _ in ended} - {str(who)}  # it may have ended before it was struck
-    assert gone == others and len({h for _, h in ended}) == 1, f"{ended}\n{text}"
-
-
-def job_ends(victim, text, state):
-    """A server is gone: all end, and its name is said; unless all was over."""
-    number = VICTIMS[victim]
-    over = state == "shutdown" and len(WELL.findall(text)) == WORKERS
-    assert over or f"server {number}" in text, f"nobody named server {number}:\n{text}"
-    assert over or "ended well" not in text or state == "shutdown", text
-
-
 def struck(victim, number):
     """SIGKILL or SIGSTOP; the one that is stopped is killed when all is over."""
     def cell(folder, state):
         worker = victim.startswith("worker")
         run, place = launch(folder, state, VICTIMS[victim] - SERVERS if worker else 2, number)
         try:
-            ranks = all_ranks(run)
+            ranks = run.all_ranks(SERVERS + WORKERS)
             pid = ranks[VICTIMS[victim]]
             rest = {r: p for r, p in ranks.items() if p != pid}
             tell(place, pid)
@@ -140,7 +65,7 @@ def replaced(victim):
         want = undisturbed(folder)
         run, place = launch(folder, state, 2, signal.SIGKILL, ["servers.replicas=1"], checkpoints=False)
         try:
-            ranks = all_ranks(run)
+            ranks = run.all_ranks(SERVERS + WORKERS)
             pid = ranks[VICTIMS[victim]]
             tell(place, pid)
             began = time.monotonic()
@@ -169,7 +94,7 @@ def slow(victim):
         want = undisturbed(folder)
         run, place = launch(folder, state, 2, signal.SIGSTOP, ["checkpoint.resume=never"])
         try:
-            ranks = all_ranks(run)
+            ranks = run.all_ranks(SERVERS + WORKERS)
             pid = ranks[VICTIMS[victim]]
             tell(place, pid)
             began = time.monotonic()
@@ -201,7 +126,7 @@ def all_workers_killed(folder, state):
     """Servers without workers do not stay for ever."""
     run, place = launch(folder, state, 2, signal.SIGKILL)
     try:
-        ranks = all_ranks(run)
+        ranks = run.all_ranks(SERVERS + WORKERS)
         tell(place, ranks[SERVERS + 2])
         began = time.monotonic()
         while alive(ranks[SERVERS + 2]) and time.monotonic() - began < 10:
@@ -221,7 +146,7 @@ def mpirun_struck(number):
         run, place = launch(folder, state, 2, number)
         ranks = {}
         try:
-            ranks = all_ranks(run)
+            ranks = run.all_ranks(SERVERS + WORKERS)
             tell(place, run.process.pid)
             began = time.monotonic()
             if number == signal.SIGSTOP:
@@ -262,6 +187,7 @@ def cells():
                            ("mpirun-stop", mpirun_struck(signal.SIGSTOP))):
         yield from ((f"{name}-{state}", function, state) for state in STATES)
     yield "clock-jump", clock_jumps, "none"
+    yield from cut.cells()
 
 
 def main():
@@ -276,19 +202,23 @@ def main():
         return 0
     if not chosen:
         parser.error("no cell has such a name; --list shows them all")
-    failed = 0
+    failed = skipped = 0
     for name, function, state in chosen:
         began = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="terse-") as folder:
                 function(folder, state)
             verdict = "ok"
+        except Skipped as reason:
+            skipped += 1
+            verdict = "skip"
+            print(f"{name}: {reason}")
         except Exception as problem:  # a failing cell must not hide the others
             failed += 1
             verdict = "FAILED"
             print("".join(traceback.format_exception_only(type(problem), problem)).rstrip())
         print(f"{verdict:6} {name} ({time.monotonic() - began:.1f} s)", flush=True)
-    print(f"faults: {len(chosen) - failed} passed, {failed} failed")
+    print(f"faults: {len(chosen) - failed - skipped} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 
 

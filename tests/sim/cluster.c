@@ -64,6 +64,7 @@ typedef struct cluster {
     timed_pool pools[TS_CLUSTER_WORKERS];
     uint32_t joined;
     bool dead[2 * TS_CLUSTER_WORKERS];
+    uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
     worker workers[TS_CLUSTER_WORKERS];
     ts_cluster_result *result;
     float gradient[510];
@@ -421,6 +422,29 @@ static void run_pools(cluster *c) {
     }
 }
 
+static bool all_attached(const cluster *c) {
+    for (uint32_t w = 0; w < c->spec->network.workers; w++)
+        if (c->workers[w].phase == ATTACHING) return false;
+    return true;
+}
+
+static void part_and_heal(cluster *c) {
+    uint64_t now = ts_sim_now_us(c->network);
+    uint32_t peers = c->spec->network.servers + c->spec->network.workers, away[2 * TS_CLUSTER_WORKERS] = {0};
+    if (!c->spec->parts[0].at_us) return;
+    for (unsigned p = 0; p < TS_CLUSTER_PARTS; p++) {
+        uint64_t *since = &c->parted_us[p], at = c->spec->parts[p].at_us;
+        if (!*since && at && now >= at && (!c->spec->parts[p].attached || all_attached(c))) *since = now;
+        if (!*since || now - *since >= c->spec->parts[p].for_us) continue;
+        for (uint32_t a = 0; a < peers; a++) {
+            if (c->spec->parts[p].side >> a & 1) away[a] |= c->spec->parts[p].other;
+            if (c->spec->parts[p].other >> a & 1) away[a] |= c->spec->parts[p].side;
+        }
+    }
+    for (uint32_t a = 0; a < peers; a++)
+        for (uint32_t b = a + 1; b < peers; b++) ts_sim_cut(c->network, a, b, away[a] >> b & 1);
+}
+
 /* Whose time has come dies, between two frames of it. */
 static void kill_servers(cluster *c) {
     uint64_t now = ts_sim_now_us(c->network);
@@ -452,6 +476,7 @@ static void run_to_the_end(cluster *c) {
     while (!everybody_ended(c, &finished) && ts_sim_now_us(c->network) < c->spec->limit_us) {
         run_until(c, next_tick);
         kill_servers(c);
+        part_and_heal(c);
         if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
             ts_sim_join(c->network);
             c->joined++;

@@ -17,6 +17,7 @@
 #define TS_CLUSTER_TENSORS 4
 #define TS_CLUSTER_WORKERS 8
 #define TS_CLUSTER_KILLS 2
+#define TS_CLUSTER_PARTS 6
 
 /* The tensors every simulated worker declares. */
 typedef struct {
@@ -52,6 +53,11 @@ typedef struct {
         uint64_t at_us, until_us;
         uint32_t a, b;                  /* peers */
     } stop, cut;                        /* stop: peer a, a server, does nothing meanwhile, as with SIGSTOP. cut: nothing passes between the two meanwhile; at_us 0: never */
+    struct {
+        uint64_t at_us, for_us;
+        uint32_t side, other;           /* bit masks of peers: nothing passes between one of these and one of those meanwhile */
+        bool attached;                  /* it waits until all workers take part: who is given up before cannot come back */
+    } parts[TS_CLUSTER_PARTS];          /* partitions; at_us 0: none */
     bool records;                       /* keep the events */
     uint64_t think_us[TS_CLUSTER_WORKERS]; /* how long each worker computes a step, at most; seeded */
     struct {
@@ -69,8 +75,13 @@ static inline bool ts_cluster_is_killed(const ts_cluster_spec *spec, uint32_t w)
 static inline bool ts_cluster_dies(const ts_cluster_spec *spec, uint32_t w) {
     return ts_cluster_is_killed(spec, w) && !spec->restart_us[w];
 }
+static inline bool ts_cluster_is_cut_off(const ts_cluster_spec *spec, uint32_t w) {
+    uint32_t masks = 0;
+    for (unsigned p = 0; p < TS_CLUSTER_PARTS; p++) masks |= spec->parts[p].side | spec->parts[p].other;
+    return masks >> (spec->network.servers + w) & 1;
+}
 static inline bool ts_cluster_is_missed(const ts_cluster_spec *spec, uint32_t w) {
-    return ts_cluster_is_killed(spec, w) || spec->sleep_after[w];
+    return ts_cluster_is_killed(spec, w) || spec->sleep_after[w] || ts_cluster_is_cut_off(spec, w);
 }
 
 /* What happened, in the order in which it did. */

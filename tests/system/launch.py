@@ -23,13 +23,13 @@ def environment():
 
 
 class Run:
-    """One mpirun and all it started."""
+    """One mpirun and all it started. program: how mpirun is called, when not as usual."""
 
-    def __init__(self, words, seconds):
+    def __init__(self, words, seconds, program=("mpirun", *TUNE)):
         self.output = tempfile.TemporaryFile()
         self.seconds = seconds
         self.began = time.monotonic()
-        self.process = subprocess.Popen(["mpirun"] + TUNE + words, stdin=subprocess.DEVNULL, stdout=self.output,
+        self.process = subprocess.Popen([*program, *words], stdin=subprocess.DEVNULL, stdout=self.output,
                                         stderr=subprocess.STDOUT, start_new_session=True, env=environment())
 
     def ranks(self):
@@ -60,6 +60,14 @@ class Run:
             except OSError:
                 return False
         return False
+
+    def all_ranks(self, count, seconds=15):
+        """The same when there are `count` of them."""
+        until = time.monotonic() + seconds
+        while len(found := self.ranks()) < count:
+            assert time.monotonic() < until and self.process.poll() is None, f"only ranks {sorted(found)} are there:\n{self.text()}"
+            time.sleep(0.02)
+        return found
 
     def text(self):
         self.output.seek(0)

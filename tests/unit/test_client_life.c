@@ -164,8 +164,8 @@ START_TEST(a_silent_server_is_named_and_the_others_are_told) {
 }
 END_TEST
 
-/* consistency.start_s, 9 s here, until its first word. */
-START_TEST(a_server_may_take_its_time_until_its_first_word) {
+/* consistency.start_s, 9 s here, until there are parameters. */
+START_TEST(a_server_may_take_its_time_at_the_start) {
     stage s;
     float w[3] = {0};
     open_stage(&s, 1, 1, 0, NULL);
@@ -413,7 +413,7 @@ TCase *test_client_life(void) {
     tcase_add_test(tests, declaring_refuses_nonsense);
     tcase_add_test(tests, a_silent_server_is_named_and_the_others_are_told);
     tcase_add_test(tests, its_own_absence_is_not_the_servers_silence);
-    tcase_add_test(tests, a_server_may_take_its_time_until_its_first_word);
+    tcase_add_test(tests, a_server_may_take_its_time_at_the_start);
     tcase_add_test(tests, an_abort_says_why);
     tcase_add_test(tests, nan_ends_the_job_by_name_or_is_kept_out);
     tcase_add_test(tests, damaged_and_foreign_frames_change_nothing);

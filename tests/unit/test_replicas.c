@@ -3,7 +3,7 @@
  * Servers with replicas, and servers that die: whole clusters, seed by seed, against the sequential reference, which knows
  * of no deaths. Replay one seed with
  *   TERSE_SIM_SEED=N build/unit-tests replicas
- * and run N seeds instead of the first test's 200 with TERSE_SIM_SEEDS=N.
+ * and run N seeds instead of the first test's 200 with TERSE_SIM_SEEDS=N (TERSE_SIM_FIRST=M: from the M-th on).
  */
 #include <math.h>
 #include <stdio.h>
@@ -106,10 +106,11 @@ static uint64_t seeds_wanted(void) {
 }
 
 static void run_seeds(uint64_t first, uint64_t count, const char *const *more, unsigned more_count) {
-    const char *only = getenv("TERSE_SIM_SEED"), *overrides[16];
+    const char *only = getenv("TERSE_SIM_SEED"), *from = getenv("TERSE_SIM_FIRST"), *overrides[16];
     unsigned used = 0;
     for (unsigned i = 0; i < 2; i++) overrides[used++] = plain[i];
     for (unsigned i = 0; i < more_count; i++) overrides[used++] = more[i];
+    if (from) first += strtoull(from, NULL, 10);
     if (only) {
         first = strtoull(only, NULL, 10);
         count = 1;

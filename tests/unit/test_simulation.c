@@ -2,7 +2,8 @@
 /*
  * Whole clusters, seed by seed, against the sequential reference. Replay one seed with
  *   TERSE_SIM_SEED=N build/unit-tests simulation
- * and run N seeds instead of the first test's 300, and of each other consistency mode, with TERSE_SIM_SEEDS=N.
+ * and run N seeds instead of the first test's 300, and of each other consistency mode, with TERSE_SIM_SEEDS=N; with
+ * TERSE_SIM_FIRST=M from the M-th on, so that many can be run in pieces.
  */
 #include <math.h>
 #include <stdio.h>
@@ -135,8 +136,10 @@ static ts_cluster_spec uneven_spec_of(uint64_t seed) {
     return spec;
 }
 
+/* The first seed of a test, or the one that is wanted alone. */
 static bool only_seed(uint64_t *seed) {
-    const char *only = getenv("TERSE_SIM_SEED");
+    const char *only = getenv("TERSE_SIM_SEED"), *from = getenv("TERSE_SIM_FIRST");
+    if (from) *seed += strtoull(from, NULL, 10);
     if (only) *seed = strtoull(only, NULL, 10);
     return only != NULL;
 }
@@ -330,6 +333,68 @@ START_TEST(new_processes_go_on_from_what_the_killed_have_kept) {
 }
 END_TEST
 
+/* Between any peers, each for less than the deadline: nobody is given up, and not a bit is different. */
+START_TEST(partitions_that_heal_in_time_change_nothing) {
+    uint64_t first = 33000000;
+    unsigned count = seed_count(60);
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 92));
+        uint32_t all = (1u << (spec.network.servers + spec.network.workers)) - 1;
+        uint64_t at = 0;
+        for (unsigned p = 0; p < TS_CLUSTER_PARTS; p++) {
+            at += 1 + ts_random_below(&random, 2 * SECOND);
+            spec.parts[p].at_us = at;
+            at += spec.parts[p].for_us = ts_random_below(&random, 8 * SECOND);
+            spec.parts[p].side = ts_random_u32(&random) & all;
+            spec.parts[p].other = ts_random_below(&random, 2) ? all & ~spec.parts[p].side : ts_random_u32(&random) & all;
+        }
+        cluster_equals_reference(seed, &spec);
+    }
+}
+END_TEST
+
+/* A worker that no server hears, or not all: it is given up, comes back when it can, and nothing it had is lost or used twice. */
+static uint64_t run_cut_off(uint64_t seed) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
+                                        "consistency.mode=bsp"};
+    static const char *const patient[] = {"consistency.deadline_s=600"};
+    const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
+                               "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
+    ts_cluster_spec spec = uneven_spec_of(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 91));
+    spec.overrides = overrides;
+    spec.override_count = seed % 4 == 3 ? 6 : 3;
+    spec.job[0].overrides = patient; /* else it would itself give the servers up */
+    spec.job[0].override_count = 1;
+    spec.barrier = seed % 2;
+    spec.network.workers = 2 + ts_random_below(&random, 4);
+    uint32_t servers = spec.network.servers, present = ts_random_below(&random, spec.network.workers);
+    for (uint32_t w = 0, p = 0; w < spec.network.workers; w++) {
+        spec.steps[w] = 20;
+        spec.think_us[w] += 400000;
+        if (w == present || ts_random_below(&random, 2) || p == TS_CLUSTER_PARTS) continue;
+        uint32_t some = ts_random_u32(&random) & ((1u << servers) - 1);
+        spec.parts[p].at_us = 3 * SECOND + ts_random_below(&random, 8 * SECOND);
+        spec.parts[p].for_us = ts_random_below(&random, 20 * SECOND);
+        spec.parts[p].attached = true;
+        spec.parts[p].side = 1u << (servers + w);
+        spec.parts[p++].other = some && ts_random_below(&random, 2) ? some : (1u << servers) - 1;
+    }
+    spec.limit_us = 900ull * SECOND;
+    return cluster_equals_replay(seed, &spec).returns;
+}
+
+START_TEST(workers_that_were_cut_off_come_back) {
+    uint64_t first = 34000000, returns = 0;
+    unsigned count = seed_count(60);
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) returns += run_cut_off(seed);
+    if (count > 1) ck_assert_uint_gt(returns, count / 8);
+}
+END_TEST
+
 START_TEST(bsp_replays_bit_for_bit_at_uneven_speeds) {
     uint64_t lead = run_uneven(800000, seed_count(40), "consistency.mode=bsp", UINT64_MAX, NULL, 0);
     ck_assert_uint_eq(lead, 0);
@@ -339,11 +404,7 @@ END_TEST
 /* ---- rounds in lockstep: the sequential reference ---- */
 
 static void run_seeds(uint64_t first, uint64_t count, const char *const *overrides, unsigned override_count) {
-    const char *only = getenv("TERSE_SIM_SEED");
-    if (only) {
-        first = strtoull(only, NULL, 10);
-        count = 1;
-    }
+    if (only_seed(&first)) count = 1;
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = spec_of(seed);
         spec.overrides = overrides;
@@ -495,6 +556,8 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
     tcase_add_test(tests, jobs_go_on_without_workers_that_die);
     tcase_add_test(tests, workers_that_were_stopped_come_back);
+    tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
+    tcase_add_test(tests, workers_that_were_cut_off_come_back);
     tcase_add_test(tests, new_processes_go_on_from_what_the_killed_have_kept);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);

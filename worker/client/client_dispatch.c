@@ -5,11 +5,8 @@
 #include "worker/client/client_internal.h"
 
 static void note_heard(ts_client *client, uint32_t peer) {
-    for (uint32_t s = 0; s < client->server_count; s++) {
-        if (client->servers[s].peer != peer) continue;
-        client->servers[s].heard_us = ts_client_now(client);
-        client->servers[s].spoke = true;
-    }
+    for (uint32_t s = 0; s < client->server_count; s++)
+        if (client->servers[s].peer == peer) client->servers[s].heard_us = ts_client_now(client);
 }
 
 static bool knows(const ts_client *client, uint32_t peer) {

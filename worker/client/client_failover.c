@@ -10,7 +10,7 @@
 
 /* The others decide, at one deadline, or at two, when the one that leads them dies, too; as long as there are others. */
 uint64_t ts_client_patience_us(const ts_client *client, const ts_client_server *server) {
-    uint64_t own = server->spoke ? client->deadline_us : ts_config_start_us(client->config);
+    uint64_t own = client->state == TS_CLIENT_ATTACHING ? ts_config_start_us(client->config) : client->deadline_us;
     uint64_t now = ts_client_now(client), once = own + WORD_US;
     if (!client->replicas) return own;
     for (uint32_t s = 0; s < client->server_count; s++) {
@@ -61,8 +61,6 @@ static void bury(ts_client *client, uint32_t number) {
     if (standin->dead || standin == server) return; /* the servers end the job */
     server->peer = standin->home;
     server->heard_us = server->asked_us = now;
-    server->rto_us = TS_CLIENT_RTO_US;
-    server->rto_at_us = now; /* what it owes is asked for again at once, there */
     server->crowded = false;
     server->proven = standin->proven;
 }
@@ -73,6 +71,11 @@ void ts_client_on_dead(ts_client *client, const Terse__Heartbeat *heartbeat) {
         uint32_t number = heartbeat->dead[i];
         if (number >= client->server_count || client->servers[number].dead) continue;
         bury(client, number);
-        for (uint32_t s = 0; s < client->server_count; s++) client->servers[s].sent_us = 0; /* they hear that we know */
+        for (uint32_t s = 0; s < client->server_count; s++) {
+            client->servers[s].sent_us = 0; /* they hear that we know */
+            /* Whose stand-in has died may have held an answer back for it, and we may have come to ask seldom. */
+            client->servers[s].rto_us = TS_CLIENT_RTO_US;
+            client->servers[s].rto_at_us = ts_client_now(client);
+        }
     }
 }

@@ -99,7 +99,6 @@ typedef struct {
     size_t gathered_bytes;
     uint64_t gathered_since_us;
     bool crowded;          /* it had no room for all of what we pushed */
-    bool spoke;             /* a frame of it has come */
     uint64_t heard_us, sent_us, rto_us, rto_at_us;
     uint64_t gap_us; /* how long answers lately took */
     uint64_t asked_us;      /* the last request or progress, repetitions apart: for messages */

@@ -85,11 +85,11 @@ static bool silent(ts_client *client, ts_client_server *server, uint64_t now) {
                  version);
     else if (client->checkpoint.epoch[0])
         snprintf(advice, sizeof advice, "; there is no complete checkpoint yet: the same mpirun command begins anew");
-    const ts_config *config = client->config;
+    bool starts = client->state == TS_CLIENT_ATTACHING;
+    uint64_t allowed_us = starts ? ts_config_start_us(client->config) : client->deadline_us;
     ts_client_fail(client, TERSE_ETIMEDOUT, "%s has been silent for %.1f s (consistency.%s is %g); awaited from it: %s%s",
                    ts_client_server_name(client, server), (double)(now - server->heard_us) / 1e6,
-                   server->spoke ? "deadline_s" : "start_s",
-                   server->spoke ? config->consistency.deadline_s : (double)ts_config_start_us(config) / 1e6, awaited, advice);
+                   starts ? "start_s" : "deadline_s", (double)allowed_us / 1e6, awaited, advice);
     return true;
 }
 
