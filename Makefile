@@ -9,7 +9,7 @@ AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 2 ] && n=2; echo
 BUILD   := build$(if $(SAN),-$(SAN))$(if $(filter clang%,$(CC)),-clang)
 PREFIX  := /usr/local
 VERSION := 0.1.0
-COMMON_LAYERS := base codec wire net contract ckpt config metrics
+COMMON_LAYERS := base codec wire net contract ckpt keep config metrics
 # Which of them a development build of one test links (make unit-one).
 LAYERS  := $(COMMON_LAYERS)
 

@@ -69,6 +69,7 @@ void ts_checkpoint_free(ts_checkpoint *c) {
     ts_mem_free(c->from_dir);
     ts_mem_free(c->without);
     ts_mem_free(c->entries);
+    ts_mem_free(c->lost);
     ts_mem_free(c->queue);
     ts_mem_free(c->lead.answers);
     ts_mem_free(c->lead.parts);
@@ -344,8 +345,17 @@ bool ts_checkpoint_pending(const struct ts_job *job) {
     return cut && !c->noted && !late;
 }
 
-void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
-    const ts_checkpoint *c = &job->checkpoint;
+/* Which life of the job it is, by which workers tell what they have kept of this one from what is of another. */
+static uint64_t number(ts_checkpoint *c) {
+    char id[TS_CKPT_ID_CHARS + 1];
+    if (c->number == 0 && c->epoch[0]) (void)ts_ckpt_get_hex(c->epoch, &c->number);
+    if (c->number == 0 && ts_ckpt_make_id(id) == TERSE_OK) (void)ts_ckpt_get_hex(id, &c->number);
+    return c->number;
+}
+
+void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (job->server->index == 0 && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) welcome->job_epoch = number(c);
     if (!c->on) return;
     welcome->epoch = (char *)(uintptr_t)c->epoch;
     welcome->checkpoint_at_end = job->server->config->checkpoint.at_end;

@@ -53,6 +53,7 @@ typedef struct {
     char job_folder[TS_JOB_NAME_CHARS]; /* its name below checkpoint.dir; "" for that itself */
     char *from_dir;            /* [own] the folder that `from` lies in */
     char run[TS_CKPT_ID_CHARS + 1], epoch[TS_CKPT_ID_CHARS + 1];
+    uint64_t number;           /* of server 0: the epoch's, also without checkpoints; 0 before a worker was welcomed */
     uint8_t digest[TS_DIGEST_BYTES];
     /* What the job goes on from. */
     ts_from from;
@@ -67,6 +68,7 @@ typedef struct {
     char folder[TS_CKPT_NAME_CHARS];
     ts_ckpt_writer *writer;
     uint32_t *entries;         /* [own] numbers of the file's entries, by slice and array */
+    bool *lost;                /* [own] a worker: it was when the file was begun */
     ts_slice_state **queue;    /* [own] slices that wait to be written, and room for all */
     uint32_t queued, taken;    /* how many were put into the queue, and taken from it */
     uint32_t unwritten;
@@ -97,7 +99,7 @@ static inline bool ts_checkpoint_resumes(const ts_checkpoint *checkpoint) {
  */
 terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) TERSE_NODISCARD;
 /* What a Welcome to this worker says of it. welcome, resumed: [out], pointing into the job. */
-void ts_checkpoint_welcome(const struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed);
+void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed);
 
 /* A slice has got further: it is held fast when it is at the cut. */
 void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice);
@@ -140,6 +142,7 @@ void ts_checkpoint_prune(struct ts_job *job, uint64_t keep_from); /* this server
 typedef struct {
     float *values;          /* [borrow] of the slice */
     size_t n;
+    bool is_ledger;         /* of a worker: in the file of those that were lost, and never read back */
     bool is_mark;           /* one U64: the mark of `state`, or `count` */
     ts_decode_state *state;
     uint64_t *count;        /* [borrow] of the slice */

@@ -10,7 +10,10 @@
 
 enum { PARAMS, REFERENCE, OPTIMIZER, ESTIMATE = OPTIMIZER + TS_OPTIMIZER_STATES, PULL, STEPS, VERSION, CLOCK, CLOCK_PART, RECEIVED };
 
-unsigned ts_slice_arrays(uint32_t workers) { return RECEIVED + 2 * workers; }
+/* Behind RECEIVED: two for each worker of `delta`, one for each of what was used of its packets. */
+static unsigned first_next(uint32_t workers) { return RECEIVED + 2 * workers; }
+
+unsigned ts_slice_arrays(uint32_t workers) { return first_next(workers) + workers; }
 
 /* What a slice without rounds counts; in rounds all but its step follows from the checkpoint's. */
 static void count_of(ts_slice_state *slice, unsigned number, ts_slice_array *out) {
@@ -39,7 +42,12 @@ bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number,
         snprintf(out->what, sizeof out->what, "pull");
     } else if (number < RECEIVED) {
         count_of(slice, number, out);
-    } else if (slice->push_states && number < ts_slice_arrays(workers)) {
+    } else if (number >= first_next(workers)) {
+        uint32_t worker = number - first_next(workers);
+        out->count = &slice->slots[worker].next;
+        out->is_mark = out->is_ledger = true;
+        snprintf(out->what, sizeof out->what, "next.%" PRIu32, worker);
+    } else if (slice->push_states) {
         uint32_t worker = (number - RECEIVED) / 2;
         out->is_mark = (number - RECEIVED) % 2;
         out->state = slice->push_states[worker];
@@ -62,6 +70,7 @@ static terse_status add_entry(ts_job *job, ts_slice_state *slice, unsigned numbe
     ts_slice_array array;
     char *name = NULL;
     if (!ts_slice_array_of(slice, workers, number, &array) || array.is_mark != marks) return TERSE_OK;
+    if (array.is_ledger && !c->lost[number - first_next(workers)]) return TERSE_OK;
     const int64_t shape[] = {array.is_mark ? 1 : (int64_t)array.n};
     TS_TRY(name_of(job, slice, &array, &name));
     terse_status status = ts_ckpt_writer_add(c->writer, name, array.is_mark ? TS_DTYPE_U64 : TS_DTYPE_F32, shape, 1,
@@ -86,6 +95,8 @@ terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) {
     snprintf(is.run, sizeof is.run, "%s", c->run);
     snprintf(is.epoch, sizeof is.epoch, "%s", c->epoch);
     memcpy(is.contract, c->digest, sizeof is.contract);
+    /* Of a worker that was lost before, what it had pushed last may be used or not: whoever finds it must be able to tell. */
+    for (uint32_t w = 0; w < job->members.count; w++) c->lost[w] = job->members.members[w].lost;
     TS_TRY(ts_ckpt_writer_create(&is, &c->writer));
     TS_TRY(add_entries(job));
     TS_TRY(ts_ckpt_path(c->dir, c->folder, NULL, &path));
@@ -105,6 +116,7 @@ terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, 
     for (unsigned a = 0; a < arrays; a++) {
         ts_slice_array array;
         if (!ts_slice_array_of(slice, job->members.count, a, &array)) continue;
+        if (array.is_ledger && !c->lost[a - first_next(job->members.count)]) continue;
         uint64_t mark = array.count ? *array.count : array.is_mark ? ts_decode_state_mark(array.state) : 0;
         const void *bytes = array.is_mark ? (const void *)&mark : array.values;
         TS_TRY(ts_ckpt_writer_put(c->writer, c->entries[(size_t)slice->local * arrays + a], bytes, error));
@@ -117,7 +129,7 @@ terse_status ts_checkpoint_get_slice(struct ts_job *job, ts_slice_state *slice, 
         ts_slice_array array;
         char *name = NULL;
         uint64_t mark = 0;
-        if (!ts_slice_array_of(slice, job->members.count, a, &array)) continue;
+        if (!ts_slice_array_of(slice, job->members.count, a, &array) || array.is_ledger) continue;
         TS_TRY(name_of(job, slice, &array, &name));
         terse_status status =
             ts_ckpt_reader_get(job->checkpoint.reader, name, array.is_mark ? TS_DTYPE_U64 : TS_DTYPE_F32,

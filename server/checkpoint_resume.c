@@ -207,7 +207,8 @@ terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) {
     TS_TRY(ts_ckpt_contract_digest(job->contract, c->digest));
     c->entries = ts_mem_calloc((size_t)job->store.count * ts_slice_arrays(job->members.count), sizeof *c->entries);
     c->queue = ts_mem_calloc(job->store.count, sizeof *c->queue);
-    TS_REQUIRE(c->entries && c->queue, TERSE_ENOMEM);
+    c->lost = ts_mem_calloc(job->members.count, sizeof *c->lost);
+    TS_REQUIRE(c->entries && c->queue && c->lost, TERSE_ENOMEM);
     if (c->from != TS_FROM_CHECKPOINT) return TERSE_OK;
     memcpy(c->parent.contract, c->digest, sizeof c->digest);
     ts_ckpt_folder_name(c->parent.serial, c->parent.version, folder);

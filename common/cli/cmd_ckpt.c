@@ -18,6 +18,7 @@ static const ts_subcommand commands[] = {
     {"diff", ts_ckpt_diff_command, "compare two checkpoints"},
     {"reshard", ts_ckpt_reshard_command, "make one for another number of servers or workers"},
     {"export", ts_ckpt_export_command, "write the parameters as plain safetensors"},
+    {"keep", ts_ckpt_keep_command, "what workers of this host keep for their next life: list, move, fold, drop"},
 };
 
 static const ts_subcommands ckpt = {

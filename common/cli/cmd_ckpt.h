@@ -11,6 +11,7 @@ int ts_ckpt_verify_command(int argc, char **argv);
 int ts_ckpt_diff_command(int argc, char **argv);
 int ts_ckpt_reshard_command(int argc, char **argv);
 int ts_ckpt_export_command(int argc, char **argv);
+int ts_ckpt_keep_command(int argc, char **argv);
 
 typedef struct {
     char *dir, *folder;         /* [own] */
@@ -35,6 +36,25 @@ static inline uint32_t ts_ckpt_source_parts(const ts_ckpt_source *source) {
 static inline ts_ckpt_reader *ts_ckpt_source_of_slice(const ts_ckpt_source *source, uint32_t slice) {
     return source->readers[source->contract->slices[slice].server];
 }
+
+/* What else goes into workers' parts of a checkpoint that is made of another. */
+typedef struct ts_ckpt_addition {
+    /* Whether the worker gets something, and so a part, though the source has none of it. */
+    bool (*wants)(const struct ts_ckpt_addition *addition, uint32_t worker);
+    /* Adds to an entry `TENSOR#what`, which holds `len` bytes. Returns TERSE_OK, or why it cannot: error says. */
+    terse_status (*add)(const struct ts_ckpt_addition *addition, uint32_t worker, const char *entry, ts_dtype dtype, void *bytes,
+                        size_t len, ts_error *error);
+    /* All is written but the manifest, which will be `path`, of that epoch. */
+    terse_status (*before)(const struct ts_ckpt_addition *addition, const char *path, const char *epoch, ts_error *error);
+    void *context;
+} ts_ckpt_addition;
+/*
+ * Makes a checkpoint of the same step in `folder`, as its newest, for other numbers of servers and workers (0: the same).
+ * source: its parts are open. addition: NULL, or with the same numbers: workers without a part then stay without.
+ * name: [out] TS_CKPT_NAME_CHARS. Returns TERSE_OK; EIO, ECORRUPT, …: error says; nothing is left of it.
+ */
+terse_status ts_ckpt_remake(ts_ckpt_source *source, const char *folder, uint64_t servers, uint64_t workers,
+                            const ts_ckpt_addition *addition, char *name, ts_error *error) TERSE_NODISCARD;
 
 /*
  * Takes a name apart: `TENSOR[begin:end]#what`. tensor_len: of the tensor's name; what: [borrow] of name, "" for none;

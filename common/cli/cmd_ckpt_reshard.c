@@ -37,7 +37,8 @@ static const char help[] =
     "  wrong";
 
 typedef struct {
-    ts_ckpt_source source;
+    ts_ckpt_source *source; /* [borrow] */
+    const ts_ckpt_addition *addition; /* [borrow] or NULL */
     ts_contract *contract; /* [own] for the new number of servers */
     ts_ckpt_manifest made;
     const char *folder;
@@ -94,7 +95,7 @@ static void add_values(ts_dtype dtype, void *to, const void *from, size_t len, f
 /* Adds the same entry of another worker's part, when it has one. */
 static terse_status add_from(const reshard *r, uint32_t worker, const ts_safetensors_entry *entry, const char *name, void *to,
                              void *scratch, float *wide, ts_error *error) {
-    const ts_ckpt_reader *reader = r->source.readers[r->source.manifest.servers + worker];
+    const ts_ckpt_reader *reader = r->source->readers[r->source->manifest.servers + worker];
     size_t len = (size_t)entry->bytes;
     if (!reader) return TERSE_OK;
     TS_TRY(ts_ckpt_reader_get(reader, name, entry->dtype, scratch, len, error));
@@ -109,9 +110,10 @@ static terse_status fold(const reshard *r, uint32_t worker, const ts_safetensors
     size_t len, begin, end;
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
     bool folds = !r->ef21 && (strcmp(what, "residual") == 0 || strcmp(what, "velocity") == 0);
-    for (uint32_t w = r->made.workers; folds && w < r->source.manifest.workers; w++)
+    for (uint32_t w = r->made.workers; folds && w < r->source->manifest.workers; w++)
         if (w % r->made.workers == worker) TS_TRY(add_from(r, w, entry, entry->name, bytes, scratch, wide, error));
-    return TERSE_OK;
+    if (!r->addition || !r->addition->wants(r->addition, worker)) return TERSE_OK;
+    return r->addition->add(r->addition, worker, entry->name, entry->dtype, bytes, (size_t)entry->bytes, error);
 }
 
 /* EF21: the servers' estimate is the sum of the workers' that stay. A slice of whole tensors. */
@@ -119,7 +121,7 @@ static terse_status sum_estimates(const reshard *r, const ts_safetensors_entry *
     const char *what;
     size_t len, begin, end;
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
-    if (strcmp(what, "estimate") != 0 || r->made.workers >= r->source.manifest.workers) return TERSE_OK;
+    if (strcmp(what, "estimate") != 0 || r->made.workers >= r->source->manifest.workers) return TERSE_OK;
     char *name = ts_mem_calloc(len + sizeof "#estimate", 1);
     TS_REQUIRE(name, TERSE_ENOMEM);
     memcpy(name, entry->name, len);
@@ -127,7 +129,7 @@ static terse_status sum_estimates(const reshard *r, const ts_safetensors_entry *
     memset(sum, 0, (size_t)entry->bytes);
     terse_status status = TERSE_OK;
     for (uint32_t w = 0; w < r->made.workers && status == TERSE_OK; w++) {
-        const ts_ckpt_reader *reader = r->source.readers[r->source.manifest.servers + w];
+        const ts_ckpt_reader *reader = r->source->readers[r->source->manifest.servers + w];
         if (!reader) continue;
         const ts_safetensors *header = ts_ckpt_reader_header(reader);
         uint32_t number = ts_safetensors_find(header, name);
@@ -150,8 +152,8 @@ static void rescale_clock(const reshard *r, const ts_safetensors_entry *entry, v
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
     if (strcmp(what, "steps") != 0 && strcmp(what, "version") != 0 && strcmp(what, "clock.part") != 0) return;
     memcpy(&count, bytes, sizeof count);
-    uint64_t rounds = count / r->source.manifest.workers, rest = count % r->source.manifest.workers;
-    count = rounds * r->made.workers + rest * r->made.workers / r->source.manifest.workers;
+    uint64_t rounds = count / r->source->manifest.workers, rest = count % r->source->manifest.workers;
+    count = rounds * r->made.workers + rest * r->made.workers / r->source->manifest.workers;
     memcpy(bytes, &count, sizeof count);
 }
 
@@ -207,6 +209,8 @@ static bool belongs(const reshard *r, const ts_safetensors_entry *entry, uint32_
     const char *what;
     size_t len, begin, end;
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
+    if (strncmp(what, "next.", 5) == 0 && !(r->addition && !r->addition->wants(r->addition, (uint32_t)strtoul(what + 5, NULL, 10))))
+        return false; /* of a worker that has its part again */
     if (strncmp(what, "received.", 9) == 0 && strtoul(what + 9, NULL, 10) >= r->made.workers) return false;
     for (uint32_t s = 0; s < r->contract->slice_count; s++) {
         const ts_slice *slice = &r->contract->slices[s];
@@ -224,7 +228,7 @@ static terse_status add_received(const reshard *r, const ts_safetensors_entry *e
     size_t len, begin, end;
     ts_ckpt_entry_parse(entry->name, &len, &begin, &end, &what);
     if (strncmp(what, "received.0", 10) != 0 || (what[10] != '\0' && what[10] != '.')) return TERSE_OK;
-    for (uint32_t w = r->source.manifest.workers; w < r->made.workers; w++) {
+    for (uint32_t w = r->source->manifest.workers; w < r->made.workers; w++) {
         size_t room = strlen(entry->name) + 16;
         char *name = ts_mem_calloc(room, 1);
         TS_REQUIRE(name, TERSE_ENOMEM);
@@ -241,11 +245,11 @@ static terse_status make_server(reshard *r, uint32_t index, ts_error *error) {
     pieces list = {.pieces = NULL};
     ts_safetensors made = {0};
     terse_status status = TERSE_OK;
-    for (uint32_t p = 0; p < r->source.manifest.servers && status == TERSE_OK; p++) {
-        const ts_safetensors *header = ts_ckpt_reader_header(r->source.readers[p]);
+    for (uint32_t p = 0; p < r->source->manifest.servers && status == TERSE_OK; p++) {
+        const ts_safetensors *header = ts_ckpt_reader_header(r->source->readers[p]);
         for (uint32_t e = 0; e < header->count && status == TERSE_OK; e++) {
             if (!belongs(r, &header->entries[e], index)) continue;
-            status = add_piece(&list, &header->entries[e], r->source.readers[p]);
+            status = add_piece(&list, &header->entries[e], r->source->readers[p]);
             if (status == TERSE_OK) status = add_received(r, &header->entries[e], &made);
         }
     }
@@ -258,17 +262,18 @@ static terse_status make_server(reshard *r, uint32_t index, ts_error *error) {
 
 /* Any worker's part: all have the same entries. */
 static const ts_ckpt_reader *some_worker(const reshard *r) {
-    for (uint32_t w = 0; w < r->source.manifest.workers; w++)
-        if (r->source.readers[r->source.manifest.servers + w]) return r->source.readers[r->source.manifest.servers + w];
+    for (uint32_t w = 0; w < r->source->manifest.workers; w++)
+        if (r->source->readers[r->source->manifest.servers + w]) return r->source->readers[r->source->manifest.servers + w];
     return NULL;
 }
 
 static terse_status make_worker(reshard *r, uint32_t index, ts_error *error) {
     const ts_ckpt_reader *own =
-        index < r->source.manifest.workers ? r->source.readers[r->source.manifest.servers + index] : NULL;
+        index < r->source->manifest.workers ? r->source->readers[r->source->manifest.servers + index] : NULL;
     const ts_ckpt_reader *like = own ? own : some_worker(r);
     pieces list = {.pieces = NULL};
     if (!like) return TERSE_OK; /* none had one: nor has this */
+    if (!own && r->addition && !r->addition->wants(r->addition, index)) return TERSE_OK; /* it stays without */
     const ts_safetensors *header = ts_ckpt_reader_header(like);
     terse_status status = TERSE_OK;
     for (uint32_t e = 0; e < header->count && status == TERSE_OK; e++) status = add_piece(&list, &header->entries[e], own);
@@ -280,7 +285,7 @@ static terse_status make_worker(reshard *r, uint32_t index, ts_error *error) {
 /* ---- all of it -------------------------------------------------------------------------------------------------------------- */
 
 static terse_status prepare(reshard *r, uint64_t servers, uint64_t workers, ts_error *error) {
-    const ts_ckpt_manifest *m = &r->source.manifest;
+    const ts_ckpt_manifest *m = &r->source->manifest;
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     char *path = NULL;
@@ -316,8 +321,24 @@ static terse_status run(reshard *r, ts_error *error) {
     for (uint32_t s = 0; s < r->made.servers; s++) TS_TRY(make_server(r, s, error));
     for (uint32_t w = 0; w < r->made.workers; w++) TS_TRY(make_worker(r, w, error));
     TS_TRY(ts_ckpt_path(r->folder, r->name, TS_CKPT_MANIFEST, &path));
-    terse_status status = ts_ckpt_manifest_write(&r->made, path, error);
+    terse_status status = TERSE_OK;
+    if (r->addition) status = r->addition->before(r->addition, path, r->made.epoch, error);
+    if (status == TERSE_OK) status = ts_ckpt_manifest_write(&r->made, path, error);
     ts_mem_free(path);
+    return status;
+}
+
+terse_status ts_ckpt_remake(ts_ckpt_source *source, const char *folder, uint64_t servers, uint64_t workers,
+                            const ts_ckpt_addition *addition, char *name, ts_error *error) {
+    reshard r = {.source = source, .addition = addition, .folder = folder};
+    terse_status status = prepare(&r, servers, workers, error);
+    if (status == TERSE_OK) {
+        status = run(&r, error);
+        if (status != TERSE_OK) ts_ckpt_remove(r.folder, r.name, NULL);
+    }
+    memcpy(name, r.name, TS_CKPT_NAME_CHARS);
+    ts_contract_destroy(r.contract);
+    ts_ckpt_manifest_free(&r.made);
     return status;
 }
 
@@ -327,21 +348,17 @@ int ts_ckpt_reshard_command(int argc, char **argv) {
     const ts_ckpt_option options[] = {{"servers", 1, 4096, &servers}, {"workers", 1, 4096, &workers}};
     int code = ts_ckpt_line(PROGRAM, help, argc, argv, words, 2, NULL, options, 2);
     if (code >= 0) return code;
-    reshard r = {.folder = words[1]};
+    ts_ckpt_source source = {.dir = NULL};
     ts_error error = {""};
-    terse_status status = ts_ckpt_source_open(words[0], &r.source, &error);
-    if (status == TERSE_OK) status = ts_ckpt_source_open_parts(&r.source, &error);
-    if (status == TERSE_OK) status = prepare(&r, servers, workers, &error);
-    if (status == TERSE_OK) {
-        status = run(&r, &error);
-        if (status != TERSE_OK) ts_ckpt_remove(r.folder, r.name, NULL);
-    }
+    char name[TS_CKPT_NAME_CHARS];
+    terse_status status = ts_ckpt_source_open(words[0], &source, &error);
+    if (status == TERSE_OK) status = ts_ckpt_source_open_parts(&source, &error);
+    if (status == TERSE_OK) status = ts_ckpt_remake(&source, words[1], servers, workers, NULL, name, &error);
     if (status == TERSE_OK)
-        printf("%s/%s: step %" PRIu64 ", %u servers and %u workers, from %u and %u\n", r.folder, r.name, r.made.version,
-               r.made.servers, r.made.workers, r.source.manifest.servers, r.source.manifest.workers);
+        printf("%s/%s: step %" PRIu64 ", %u servers and %u workers, from %u and %u\n", words[1], name, source.manifest.version,
+               servers ? (unsigned)servers : source.manifest.servers, workers ? (unsigned)workers : source.manifest.workers,
+               source.manifest.servers, source.manifest.workers);
     code = status == TERSE_OK ? TS_EXIT_OK : ts_ckpt_fail(PROGRAM, status, &error);
-    ts_contract_destroy(r.contract);
-    ts_ckpt_manifest_free(&r.made);
-    ts_ckpt_source_close(&r.source);
+    ts_ckpt_source_close(&source);
     return code;
 }

@@ -18,16 +18,17 @@ ALLOWED = {
     "common/net": {"common/base"},
     "common/contract": {"common/base", "common/codec", "common/wire"},
     "common/ckpt": {"common/base", "common/codec", "common/contract"},
+    "common/keep": {"common/base", "common/codec", "common/contract", "common/ckpt"},
     "common/metrics": {"common/base"},
     "common/config": {"common/base", "common/codec", "common/wire", "common/contract"},
-    "common/cli": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/ckpt", "common/config",
-                   "common/metrics"},
+    "common/cli": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/ckpt", "common/keep",
+                   "common/config", "common/metrics"},
     "server": {"common/base", "common/codec", "common/wire", "common/net", "common/contract", "common/ckpt",
                "common/config", "common/metrics"},
     "common/relay": {"common/base", "common/net", "common/contract", "common/config", "server", "worker/client"},
     "worker": {"common/base"},
     "worker/client": {"worker", "common/base", "common/codec", "common/wire", "common/net", "common/contract",
-                      "common/ckpt", "common/config", "common/metrics"},
+                      "common/ckpt", "common/keep", "common/config", "common/metrics"},
     "worker/models": {"worker", "worker/data", "common/base", "common/config"},
     "worker/data": {"common/base"},
     "worker/trainer": {"worker", "worker/models", "worker/data", "common/base", "common/ckpt", "common/config"},
@@ -35,7 +36,7 @@ ALLOWED = {
 }
 MPI_FILES = re.compile(r"^common/net/mpi_\w+\.c$")
 UV_FILES = re.compile(r"^(common/net/pump\.[ch]|server/loop\.[ch]|worker/client/comm_thread\.[ch])$")
-PURE = ["base", "codec", "wire", "contract", "ckpt", "config", "metrics"]
+PURE = ["base", "codec", "wire", "contract", "ckpt", "keep", "config", "metrics"]
 
 
 def check_includes():

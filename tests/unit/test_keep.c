@@ -18,9 +18,8 @@
 
 #include "common/base/mem.h"
 #include "common/base/random.h"
+#include "common/keep/keep_file.h"
 #include "tests/unit/client_stage.h"
-#include "worker/client/keep.h"
-#include "worker/client/keep_file.h"
 
 #define TENSORS 2
 #define STEPS 60u
@@ -226,8 +225,7 @@ static uint64_t add_sent(reference *r, const accepted_log *log, const ts_keep *k
         at += entry.len;
     }
     for (uint32_t i = 0; i < contract->slice_count; i++) {
-        ts_outbox_slot slot = {0};
-        ts_keep_slot((ts_keep *)(uintptr_t)keep, i, &slot);
+        ts_keep_packet slot = ts_keep_packet_of(keep, i);
         if (contract->slices[i].tensor != t || !ts_keep_live(keep, i) || slot.step == last_of_slice[i]) continue;
         ck_assert_uint_eq(slot.step, last_of_slice[i] + 1);
         const ts_slice *slice = &contract->slices[i];
@@ -317,6 +315,13 @@ static void close_bench(bench *b) {
     munmap(b->log, sizeof *b->log);
 }
 
+static ts_keep_options options_of(const char *dir, const stage *s) {
+    return (ts_keep_options){.dir = dir, .job = "default", .workers = 1, .contract = ts_client_contract(s->client),
+                             .form = {.brief = s->config->error_feedback.residual == TS_RESIDUAL_BF16,
+                                      .estimates = ts_config_estimates(s->config),
+                                      .decayed = s->config->error_feedback.variant == TS_FEEDBACK_DECAYED}};
+}
+
 /* After a kill: opens what was left, as the next life would, and compares. */
 static void examine(bench *b, const keep_case *c, const char *where) {
     reference r = {0};
@@ -330,7 +335,7 @@ static void examine(bench *b, const keep_case *c, const char *where) {
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) *arrays[i] = ts_mem_aligned(tensor_elems[0], sizeof(float));
     ts_keep *keep = NULL;
     ts_error error = {""};
-    ts_keep_options options = {b->dir, 0, ts_client_contract(r.s.client), r.s.config};
+    ts_keep_options options = options_of(b->dir, &r.s);
     terse_status status = ts_keep_open(&options, &keep, &error);
     ck_assert_msg(status == TERSE_OK, "%s", error.text);
     size_t middle = 0;

@@ -182,6 +182,7 @@ terse_status ts_client_refuse(ts_client *client, terse_status status, const char
 }
 
 void ts_client_abort(ts_client *client, terse_status status, const char *reason) {
+    ts_client_keep_job_ended(client);
     ts_client_fail(client, status, "%s", reason);
 }
 

@@ -30,22 +30,6 @@ static terse_status index_slices(ts_client *client) {
     return ts_outbox_create(contract->slice_count, &client->outbox);
 }
 
-/* Residuals and outbox in a file that outlives this process, when the config wants it. */
-static terse_status open_keep(ts_client *client, ts_error *reason) {
-    const char *dir = client->config->keep;
-    bool wanted = client->config->error_feedback.enabled && strcmp(dir, "off") != 0 && strcmp(dir, "auto") != 0;
-    ts_keep_options options = {.dir = dir, .worker = client->worker, .contract = client->contract, .config = client->config};
-    if (!wanted) return TERSE_OK;
-    TS_TRY(ts_keep_open(&options, &client->keep, reason));
-    client->incarnation = ts_keep_incarnation(client->keep);
-    client->outbox.borrowed = true;
-    for (uint32_t i = 0; i < client->outbox.count; i++) {
-        ts_keep_slot(client->keep, i, &client->outbox.slots[i]);
-        if (ts_keep_live(client->keep, i)) client->outbox.slots[i].state = TS_SLOT_SENT; /* by the life before: the servers know */
-    }
-    return TERSE_OK;
-}
-
 static terse_status make_tensors(ts_client *client) {
     size_t largest = 0;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
@@ -56,7 +40,7 @@ static terse_status make_tensors(ts_client *client) {
         ts_feedback_needs needs = {.velocity = declared->worker_momentum,
                                    .estimate = ts_config_estimates(client->config),
                                    .brief = client->config->error_feedback.residual == TS_RESIDUAL_BF16};
-        ts_feedback_memory *memory = client->keep ? ts_keep_memory(client->keep) : &ts_feedback_heap;
+        ts_feedback_memory *memory = client->keep ? &client->keep_memory.memory : &ts_feedback_heap;
         TS_TRY(ts_feedback_create(memory, declared->name, declared->n, &needs, &tensor->memory));
         if (needs.brief && declared->n > largest) largest = declared->n;
     }
@@ -84,7 +68,7 @@ terse_status ts_client_start(ts_client *client) {
     terse_status status = ts_contract_seal(client->contract, client->server_count);
     if (status == TERSE_OK) status = index_slices(client);
     ts_error reason = {""};
-    if (status == TERSE_OK) status = open_keep(client, &reason);
+    if (status == TERSE_OK) status = ts_client_keep_open(client, &reason);
     if (status == TERSE_OK) status = make_tensors(client);
     if (status != TERSE_OK)
         return ts_client_fail(client, status, "start: %s", reason.text[0] ? reason.text : terse_strerror(status));
@@ -216,6 +200,7 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
         if (first) ts_client_send_contract(client, server);
         return;
     }
+    if (!ts_client_keep_admits(client, server, welcome)) return;
     if (welcome->joined) client->returning = true; /* or we were given up before we had come */
     if (client->returning && (!welcome->joined || !ts_client_on_joined(client, server, welcome->joined))) return;
     ts_client_progress(client, server, TS_REQUEST_HELLO | TS_REQUEST_CONTRACT);
@@ -267,18 +252,6 @@ void ts_client_on_first_snapshot(ts_client *client, ts_client_server *server, ui
     settle(client, server, slice, version);
 }
 
-/* The job has just begun: what an earlier one has kept is of other parameters. */
-static void begin_anew(ts_client *client) {
-    double l1, l2;
-    if (!client->keep || !ts_keep_found(client->keep) || client->begun) return;
-    ts_keep_norms(client->keep, &l1, &l2);
-    if (l1 > 0)
-        ts_log(TS_LOG_WARN, "keep", "the residual of an earlier job is lost: this one begins with other parameters",
-               "file=%s norm=%.6g sum_of_magnitudes=%.6g", ts_keep_path(client->keep), l2, l1);
-    ts_keep_forget(client->keep);
-    for (uint32_t i = 0; i < client->outbox.count; i++) client->outbox.slots[i].state = TS_SLOT_FREE;
-}
-
 /* The version of all slices of a tensor; false when they differ (a job that went on while we attached). */
 static bool tensor_version(const ts_client *client, uint32_t tensor, uint64_t *version) {
     const ts_tensor *declared = &client->contract->tensors[tensor];
@@ -302,7 +275,6 @@ void ts_client_attached(ts_client *client) {
         ts_client_fail(client, TERSE_ESTATE, "tensor %s: its slices came at different versions", ts_client_tensor_name(client, t));
         return;
     }
-    if (!client->returning) begin_anew(client);
     client->begun = true;
     client->state = TS_CLIENT_TRAINING;
     if (client->returning) ts_client_has_returned(client);

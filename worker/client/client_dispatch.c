@@ -26,7 +26,10 @@ static void on_abort(ts_client *client, ts_client_server *server, const Terse__A
     if (status == TERSE_ESTALE && ts_client_note_stale(client, server, message)) return;
     if (status == TERSE_ESTALE)
         ts_client_told_to_end(client, status, "%s has given this worker up: %s", ts_client_server_name(client, server), message->reason);
-    else ts_client_told_to_end(client, status, "%s ended the job: %s", ts_client_server_name(client, server), message->reason);
+    else {
+        ts_client_keep_job_ended(client);
+        ts_client_told_to_end(client, status, "%s ended the job: %s", ts_client_server_name(client, server), message->reason);
+    }
 }
 
 static void dispatch(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame) {

@@ -4,13 +4,14 @@
 #define TS_CLIENT_INTERNAL_H
 
 #include "common/codec/codec.h"
+#include "common/keep/keep.h"
 #include "common/wire/bundle.h"
 #include "common/wire/frame.h"
 #include "common/wire/secret.h"
 #include "worker/client/client.h"
 #include "worker/client/client_checkpoint.h"
+#include "worker/client/client_keep.h"
 #include "worker/client/feedback.h"
-#include "worker/client/keep.h"
 #include "worker/client/outbox.h"
 
 /* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
@@ -126,6 +127,9 @@ struct ts_client {
     uint32_t *slice_order;    /* storage of the servers' `slices` and `gathered` */
     ts_outbox outbox;
     ts_keep *keep;            /* NULL: nothing outlives the process */
+    ts_keep_memory keep_memory; /* of the tensors, when there is a keep */
+    bool keep_checked;        /* what it holds is of this job */
+    uint64_t job_epoch;       /* which life of the servers; 0 before server 0 has said */
     uint32_t incarnation;     /* which life of this worker it is: 1, 2 … */
     ts_client_server *servers;
     uint32_t server_count;
@@ -250,6 +254,14 @@ void ts_client_begin_return(ts_client *client);
 bool ts_client_on_joined(ts_client *client, ts_client_server *server, const Terse__Joined *joined);
 /* TRAINING again. */
 void ts_client_has_returned(ts_client *client);
+
+/* ---- client_keep.c ---- */
+/*
+ * A server welcomes us: whether the file's residual is this job's. One of another epoch is taken for nothing when its job
+ * has ended or goes on from a checkpoint here; else the client fails, and the file stays as it is. Returns false when it
+ * has failed.
+ */
+bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, const Terse__Welcome *welcome);
 
 /* ---- client_push.c ---- */
 /* A packet of a former life has been used. */

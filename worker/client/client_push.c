@@ -111,7 +111,7 @@ static void hold(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
     slot->step = step;
     slot->samples = client->samples;
     slot->corrupt = 0;
-    if (client->keep) ts_keep_hold(client->keep, slice, slot);
+    if (client->keep) ts_keep_hold(client->keep, slice, step, len, slot->samples);
 }
 
 /* It joins those that wait for its server's next frame. */
@@ -160,7 +160,7 @@ static terse_status write_slice(ts_client *client, uint32_t t, uint32_t i, size_
     uint32_t slice = client->contract->tensors[t].first_slice + i;
     ts_outbox_slot *slot = &client->outbox.slots[slice];
     if (client->keep) {
-        TS_TRY(ts_keep_reserve(client->keep, slice, slot, bound));
+        TS_TRY(ts_keep_reserve(client->keep, slice, bound, &slot->capacity));
         ts_keep_vacate(client->keep, slice);
     } else {
         TS_TRY(ts_outbox_reserve(slot, bound));

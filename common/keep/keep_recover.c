@@ -2,7 +2,7 @@
 /* The pushes' side of what is kept, and what is done about a push that was interrupted. */
 #include <string.h>
 
-#include "worker/client/keep_file.h"
+#include "common/keep/keep_file.h"
 
 static void in_order(void) { atomic_signal_fence(memory_order_seq_cst); }
 
@@ -34,11 +34,11 @@ static bool in_backup(const ts_keep *keep, uint32_t slice) {
 
 void ts_keep_vacate(ts_keep *keep, uint32_t slice) { set(&keep->slots[slice].live, false); }
 
-void ts_keep_hold(ts_keep *keep, uint32_t slice, const ts_outbox_slot *slot) {
+void ts_keep_hold(ts_keep *keep, uint32_t slice, uint64_t step, size_t len, uint32_t samples) {
     ts_keep_slot_record *record = &keep->slots[slice];
-    record->step = slot->step;
-    record->len = (uint32_t)slot->len;
-    record->samples = slot->samples;
+    record->step = step;
+    record->len = (uint32_t)len;
+    record->samples = samples;
     if (in_backup(keep, slice)) {
         set(&record->pending, TS_PENDING_HOLD);
         return;

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any file, by what it says of itself: nothing of it is trusted before it was checked. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/keep/keep_file.h"
+
+static bool all_zero(const void *bytes, size_t len) {
+    const uint8_t *at = bytes;
+    while (len > 0 && at[len - 1] == 0) len--;
+    return len == 0;
+}
+
+terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, ts_keep_head *head, ts_error *error) {
+    struct stat info;
+    ssize_t got = -1;
+    if (fstat(file, &info) == 0) got = pread(file, head, sizeof *head, 0);
+    if (got < 0) return ts_error_set(error, TERSE_EIO, "%s: %s", path, strerror(errno));
+    *kind = TS_KEEP_EMPTY;
+    memset((uint8_t *)head + got, 0, sizeof *head - (size_t)got);
+    if (all_zero(head->magic, sizeof head->magic)) /* killed before it was complete: nothing was in it */
+        return all_zero(head, sizeof *head) ? TERSE_OK
+                   : ts_error_set(error, TERSE_ECORRUPT, "%s: damaged, or no file of a worker's residual", path);
+    if (memcmp(head->magic, TS_KEEP_MAGIC, 7) != 0)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: no file of a worker's residual", path);
+    if (memcmp(head->magic, TS_KEEP_MAGIC, sizeof head->magic) != 0)
+        return ts_error_set(error, TERSE_EVERSION, "%s: written by another version of Terse (%.8s, this one reads %s)", path,
+                            head->magic, TS_KEEP_MAGIC);
+    if (!atomic_load(&head->ready)) return TERSE_OK;
+    if ((uint64_t)info.st_size != head->bytes)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: torn: it has %lld bytes of %llu", path, (long long)info.st_size,
+                            (unsigned long long)head->bytes);
+    *kind = TS_KEEP_FOREIGN;
+    return TERSE_OK;
+}
+
+/* The contract out of the file. */
+static terse_status read_contract(ts_keep *keep, const ts_keep_head *head, ts_error *error) {
+    ts_error why = {""};
+    if (head->contract_bytes == 0 || head->contract_bytes > head->bytes)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its contract cannot be that long", keep->path);
+    uint8_t *packed = ts_mem_calloc((size_t)head->contract_bytes, 1);
+    TS_REQUIRE(packed, TERSE_ENOMEM);
+    ssize_t got = pread(keep->file, packed, (size_t)head->contract_bytes, (off_t)TS_KEEP_PAGE);
+    terse_status status = TERSE_ECORRUPT;
+    if (got == (ssize_t)head->contract_bytes)
+        status = ts_contract_unpack(packed, (size_t)got, 1, &keep->described, &why);
+    ts_mem_free(packed);
+    if (status != TERSE_OK)
+        return ts_error_set(error, status, "%s: damaged: its contract is none: %.600s", keep->path, why.text);
+    keep->contract = keep->described;
+    if (memcmp(keep->contract->digest, head->digest, TS_DIGEST_BYTES) != 0)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its contract is another than it says", keep->path);
+    return TERSE_OK;
+}
+
+/* Everything that recovery will follow has to lie inside. */
+static terse_status check_map(const ts_keep *keep, ts_error *error) {
+    const ts_keep_head *head = keep->head;
+    const ts_guard_record *guard = &head->guard;
+    const ts_contract *contract = keep->contract;
+    bool fine = head->backup_tensor < contract->tensor_count && guard->tensor < contract->tensor_count &&
+                memchr(head->job, '\0', sizeof head->job) != NULL;
+    if (fine) fine = guard->slice < contract->tensors[guard->tensor].slices;
+    for (uint32_t i = 0; fine && i < contract->slice_count; i++) {
+        const ts_keep_slot_record *slot = &keep->slots[i];
+        fine = slot->len <= keep->area[i + 1] - keep->area[i] && slot->room <= keep->area[i + 1] - keep->area[i];
+    }
+    return fine ? TERSE_OK : ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", keep->path);
+}
+
+terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **out, ts_error *error) {
+    ts_keep_head head;
+    ts_keep_kind kind;
+    TS_TRY(ts_keep_read_head(file, path, &kind, &head, error));
+    if (kind == TS_KEEP_EMPTY) return ts_error_set(error, TERSE_ENOTFOUND, "%s: there is nothing in it yet", path);
+    ts_keep *keep = ts_mem_calloc(1, sizeof *keep);
+    TS_REQUIRE(keep, TERSE_ENOMEM);
+    keep->file = file;
+    keep->takes = takes;
+    keep->found = true;
+    keep->worker = head.worker;
+    keep->bytes = (size_t)head.bytes;
+    keep->form = (ts_keep_form){.brief = head.brief, .estimates = head.estimates, .decayed = head.decayed};
+    keep->path = ts_mem_strdup(path);
+    terse_status status = keep->path ? read_contract(keep, &head, error) : TERSE_ENOMEM;
+    if (status == TERSE_OK) status = ts_keep_make_tables(keep);
+    if (status == TERSE_OK && ts_keep_lay_out(keep, (size_t)head.contract_bytes, NULL).end != keep->bytes)
+        status = ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its length is not that of its contract", path);
+    if (status == TERSE_OK) status = ts_keep_map(keep, takes, error);
+    if (status == TERSE_OK) {
+        ts_keep_point(keep, (size_t)head.contract_bytes);
+        status = check_map(keep, error);
+    }
+    if (status == TERSE_OK) {
+        if (takes) ts_keep_recover(keep);
+        *out = keep;
+        return TERSE_OK;
+    }
+    keep->file = -1; /* the caller's still */
+    ts_keep_close(keep, false);
+    return status;
+}
+
+terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_error *error) {
+    int file = -1;
+    if (takes) {
+        TS_TRY(ts_keep_lock_file(path, false, &file, error));
+    } else {
+        file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (file < 0) return ts_error_set(error, TERSE_EIO, "cannot open %s: %s", path, strerror(errno));
+    }
+    terse_status status = ts_keep_describe(file, path, takes, out, error);
+    if (status != TERSE_OK) close(file);
+    if (status != TERSE_OK || !takes) return status;
+    status = ts_keep_settle_move(*out, error);
+    if (status == TERSE_OK) return TERSE_OK;
+    ts_keep_close(*out, false);
+    *out = NULL;
+    return status;
+}
+
+long ts_keep_owner(const char *path) {
+    struct flock holder = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) return 0;
+    bool told = fcntl(file, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
+    close(file);
+    return told ? (long)holder.l_pid : 0;
+}

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What workers keep, over mpirun: of another epoch it is refused by name; a run that goes on from its checkpoint, and one
+after an end in order, needs nobody; what a lost worker had kept is in the checkpoint after a fold, element by element."""
+import glob
+import json
+import math
+import os
+import shutil
+import signal
+import tempfile
+import time
+
+from cases_checkpoint import ckpt, first_checkpoint, finished, floats, manifests, start
+from cases_train import MLP, SOFTMAX
+from launch import kill
+from safetensors_reader import read_safetensors
+
+
+class Kept:
+    """A folder on tmpfs for a case."""
+
+    def __enter__(self):
+        self.dir = tempfile.mkdtemp(prefix="terse-test-keep-", dir="/dev/shm")
+        return self.dir
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def kill_all(run):
+    for pid in list(run.ranks().values()) + [run.process.pid]:
+        kill(pid, signal.SIGKILL)
+    run.finish()
+
+
+def listed(folder):
+    return json.loads(ckpt("keep", "ls", folder, "--json"))
+
+
+def of_another_epoch(folder, seconds):
+    """All is killed without a checkpoint: the same command does not begin over what is left; dropped, it does."""
+    with Kept() as kept:
+        sets = [f"error_feedback.keep={kept}", "training.max_steps=100000", "checkpoint={}"]
+        run, _ = start(folder, MLP, 1, 2, sets, seconds)
+        assert run.wait_for("step", 40), run.text()
+        time.sleep(0.5)
+        rows = listed(kept)
+        assert len(rows) == 2 and all(row["owner"] for row in rows), rows
+        assert "in use by process" in ckpt("keep", "drop", rows[0]["file"], code=1)
+        kill_all(run)
+        rows = listed(kept)
+        assert [row["worker"] for row in rows] == [0, 1] and all(row["owner"] is None for row in rows), rows
+        assert all(row["l1"] > 0 and row["step"] > 0 and not row["ended"] for row in rows), rows
+        assert len({row["epoch"] for row in rows}) == 1 and rows[0]["job"] == "default", rows
+        for row in rows:
+            assert math.isclose(sum(t["l1"] for t in row["tensors"]), row["l1"], rel_tol=1e-9), row
+        assert ckpt("keep", "verify", kept).count("fine ") == 2
+        short = [f"error_feedback.keep={kept}", "training.max_steps=3", "checkpoint={}"]
+        run, summary = start(folder, MLP, 1, 2, short, seconds)
+        run.finish()
+        text = run.text()
+        assert not os.path.exists(summary) and rows[0]["epoch"] in text and "worker-0.keep" in text, text
+        assert "terse ckpt keep drop" in text, text
+        assert listed(kept) == rows, "a refused file has changed"
+        said = ckpt("keep", "drop", kept)
+        assert said.count(": removed; lost of worker") == 2 and "norm" in said, said
+        assert not listed(kept)
+        finished(*start(folder, MLP, 1, 2, short, seconds))
+        assert not listed(kept), "an end in order leaves nothing"
+
+
+def killed_whole_with_checkpoints(folder, seconds):
+    """Servers, ledger and residuals go back to the checkpoint together, by the same command, files or not."""
+    with Kept() as kept:
+        want = finished(*start(folder, MLP, 2, 3, [], seconds, "whole"))
+        sets = [f"error_feedback.keep={kept}", "checkpoint.every_steps=5"]
+        run, summary = start(folder, MLP, 2, 3, sets, seconds)
+        first_checkpoint(run, os.path.join(folder, "ckpt"))
+        kill_all(run)
+        if os.path.exists(summary):
+            raise AssertionError("the run had ended by itself before")
+        assert len(listed(kept)) == 3, listed(kept)
+        run, summary = start(folder, MLP, 2, 3, sets, seconds)
+        got = finished(run, summary)
+        assert got["resumed_step"] > 0 and got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+        assert "is older than the checkpoint that the run goes on from" in run.text(), run.text()
+        assert not listed(kept)
+
+
+def interrupted(folder, seconds):
+    """A job that was ended for everybody hinders none: the next says what it overwrites."""
+    with Kept() as kept:
+        sets = [f"error_feedback.keep={kept}", "training.max_steps=100000", "checkpoint={}"]
+        run, _ = start(folder, MLP, 1, 2, sets, seconds)
+        assert run.wait_for("step", 40), run.text()
+        time.sleep(0.5)
+        kill(run.ranks()[1], signal.SIGINT)
+        run.finish()
+        assert all(row["ended"] and row["l1"] > 0 for row in listed(kept)) and len(listed(kept)) == 2, listed(kept)
+        run, summary = start(folder, MLP, 1, 2, [sets[0], "training.max_steps=3", "checkpoint={}"], seconds)
+        finished(run, summary)
+        assert "what an earlier job had not sent is lost: that job has ended" in run.text(), run.text()
+        assert not listed(kept)
+
+
+def residual_of(path):
+    return {name: floats(entry) for name, entry in read_safetensors(path).items() if name.endswith(("#residual", "#velocity"))}
+
+
+def folded(folder, seconds):
+    """A worker is killed and the job goes on: its part is missing in the checkpoints, and after a fold it is there."""
+    with Kept() as kept:
+        sets = [f"error_feedback.keep={kept}", "checkpoint.every_steps=10", "checkpoint.keep=3", "consistency.deadline_s=2",
+                "training.max_steps=100000"]
+        run, _ = start(folder, SOFTMAX, 2, 3, sets + ["push.default=topk:0.02 | int8"], seconds)
+        assert run.wait_for("step", 40), run.text()
+        time.sleep(0.3)
+        kill(run.ranks()[4], signal.SIGKILL)
+        assert run.wait_for("a worker is lost, the job goes on without it", 40), run.text()
+        dir_ = os.path.join(folder, "ckpt")
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            found = manifests(dir_)
+            if found and found[max(found)][0]["workers"][2] is None:
+                break
+            time.sleep(0.1)
+        kill(run.ranks()[0], signal.SIGTERM)
+        run.finish()
+        found = manifests(dir_)
+        manifest, path = found[max(found)]
+        step = max(found)
+        assert manifest["workers"][2] is None, manifest["workers"]
+        rows = {row["worker"]: row for row in listed(kept)}
+        lost = rows[2]
+        assert lost["epoch"] == manifest["epoch"] and lost["step"] <= step and lost["l1"] > 0, (lost, manifest["epoch"])
+        # The others' files are no matter of this checkpoint: it has their parts.
+        assert "own part" in ckpt("keep", "fold", rows[0]["file"], path, dir_, code=1)
+        shutil.copy(lost["file"], os.path.join(folder, "worker-2.keep"))
+        said = ckpt("keep", "fold", lost["file"], path, dir_)
+        assert "now in the part of worker 2" in said and not os.path.exists(lost["file"]), said
+        found = sorted(glob.glob(os.path.join(dir_, "ckpt-*")))
+        made, = [f for f in found if f > path and os.path.exists(os.path.join(f, "manifest.json"))]
+        assert json.loads(ckpt("verify", made, "--json"))["fine"] is True
+        part = residual_of(os.path.join(made, "worker-2-of-3.safetensors"))
+        l1 = sum(abs(v) for name, values in part.items() if name.endswith("#residual") for v in values)
+        if lost["packets"] == 0:
+            assert math.isclose(l1, lost["l1"], rel_tol=1e-6), (l1, lost["l1"])
+        assert l1 > 0
+        for other in (0, 1):  # nothing else has changed
+            name = f"worker-{other}-of-3.safetensors"
+            ours, theirs = read_safetensors(os.path.join(made, name)), read_safetensors(os.path.join(path, name))
+            assert {n: e["bytes"] for n, e in ours.items()} == {n: e["bytes"] for n, e in theirs.items()}, name
+        # A copy of the file meets neither the checkpoint that was made, nor any other of another epoch.
+        copy = os.path.join(folder, "worker-2.keep")
+        assert "must not meet" in ckpt("keep", "fold", copy, made, dir_, code=1).replace("\n", " ")
+        run, summary = start(folder, SOFTMAX, 2, 3, sets[1:4] + [f"training.max_steps={step + 5}", "push.default=topk:0.02 | int8"], seconds)
+        got = finished(run, summary)
+        assert got["resumed_step"] == step, (got, step)
+        assert "has no part of this worker" not in run.text(), run.text()
+
+
+CASES = [
+    ("keep-of-another-epoch", 120, of_another_epoch),
+    ("keep-killed-whole-with-checkpoints", 120, killed_whole_with_checkpoints),
+    ("keep-interrupted", 120, interrupted),
+    ("keep-folded-into-a-checkpoint", 150, folded),
+]

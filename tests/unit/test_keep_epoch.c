@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a worker has kept meets the parameters of its own epoch alone. A life that leaves something behind, and another
+ * that finds it: of the same epoch, of another, of a job that has ended, of a run that goes on from a checkpoint, of
+ * another contract; and files that are damaged.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sys/stat.h>
+
+#include "common/keep/keep_file.h"
+#include "tests/unit/client_stage.h"
+
+#define ELEMS 100
+#define FIRST UINT64_C(0x1111222233334444)
+#define SECOND UINT64_C(0x5555666677778888)
+
+static char dir[64], path[96];
+
+static void make_dir(void) {
+    snprintf(dir, sizeof dir, "/dev/shm/terse-test-epoch-%ld", (long)getpid());
+    snprintf(path, sizeof path, "%s/worker-0.keep", dir);
+}
+
+static void remove_dir(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+typedef struct {
+    uint64_t epoch;
+    uint64_t run;       /* resumed, of that run; 0: from its beginning */
+    bool without;
+    bool joins;         /* as a worker that comes back into a job that goes on */
+    const char *seed;   /* an override that makes another contract, or NULL */
+} life;
+
+/* One life up to its welcome. Returns whether it trains; message: [out] why not. */
+static bool begin(stage *s, const life *l, float param[ELEMS], char *message, size_t capacity) {
+    char keep[96], run[24];
+    const char *overrides[] = {keep, "push.default=topk:0.1 | fp32", l->seed, NULL};
+    snprintf(keep, sizeof keep, "error_feedback.keep=%s", dir);
+    open_stage(s, 1, 1, 0, overrides);
+    (void)declare(s, "w", ELEMS, param);
+    terse_status status = ts_client_start(s->client);
+    if (status == TERSE_OK) {
+        uint32_t first = 0;
+        uint64_t next = 1;
+        Terse__Welcome welcome = TERSE__WELCOME__INIT;
+        Terse__Resumed resumed = TERSE__RESUMED__INIT;
+        Terse__Joined joined = TERSE__JOINED__INIT;
+        run_stage(s, 1);
+        welcome.job_epoch = l->epoch;
+        if (l->run) {
+            snprintf(run, sizeof run, "%016" PRIx64, l->run);
+            resumed.run = resumed.epoch = run;
+            resumed.without = l->without;
+            welcome.resumed = &resumed;
+        }
+        joined.incarnation = 2;
+        joined.n_next = 1;
+        joined.next = &next; /* the packet of step 0 was used */
+        joined.from = 1;
+        if (l->joins) welcome.joined = &joined;
+        say_header(s, 0, TERSE__HEADER__BODY_WELCOME, &welcome);
+        if (l->joins) say_data(s, 0, 1, true, false, 0, param, ELEMS * sizeof *param);
+        else say_ack(s, 0, 0, TERSE_OK, &first, 1);
+    }
+    snprintf(message, capacity, "%s", ts_client_message(s->client));
+    return ts_client_get_state(s->client) == TS_CLIENT_TRAINING;
+}
+
+/* A life of the first epoch that pushes once, and is gone with 90 elements unsaid and a packet on its way. */
+static void leave_something(void) {
+    stage s;
+    float param[ELEMS] = {0}, gradient[ELEMS];
+    char message[TS_ERROR_CHARS];
+    for (int i = 0; i < ELEMS; i++) gradient[i] = (float)(i + 1);
+    ck_assert_msg(begin(&s, &(life){.epoch = FIRST}, param, message, sizeof message), "%s", message);
+    ck_assert_ok(ts_client_push(s.client, 0, gradient));
+    close_stage(&s); /* not in order: the file stays */
+}
+
+static ts_keep_mass look(ts_keep_identity *is) {
+    ts_keep *file = NULL;
+    ts_error error = {""};
+    terse_status status = ts_keep_open_file(path, false, &file, &error);
+    ck_assert_msg(status == TERSE_OK, "%s", error.text);
+    ts_keep_mass mass = ts_keep_mass_all(file);
+    if (is) *is = ts_keep_identify(file);
+    ts_keep_close(file, false);
+    return mass;
+}
+
+/* 1 … 90 are unsaid, 91 … 100 are in the packet. */
+static void is_what_was_left(void) {
+    ts_keep_identity is;
+    ts_keep_mass mass = look(&is);
+    ck_assert_double_eq(mass.l1, 90 * 91 / 2);
+    ck_assert_double_eq(mass.squares, 90.0 * 91 * 181 / 6);
+    ck_assert_uint_eq(mass.nonzero, 90);
+    ck_assert_uint_eq(mass.packets, 1);
+    ck_assert_uint_eq(is.epoch, FIRST);
+    ck_assert_uint_eq(is.steps, 1);
+    ck_assert_str_eq(is.job, "default");
+}
+
+static void is_refused(const life *l, const char *const *words) {
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    ck_assert(!begin(&s, l, param, message, sizeof message));
+    ck_assert_int_eq(ts_client_failure(s.client), TERSE_EMISMATCH);
+    for (; *words; words++) ck_assert_msg(strstr(message, *words) != NULL, "\"%s\" is not in: %s", *words, message);
+    close_stage(&s);
+    is_what_was_left();
+    char temporary[128];
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+}
+
+/* It trains, and nothing of the former life is in it. */
+static void begins_anew(const life *l) {
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    ck_assert_msg(begin(&s, l, param, message, sizeof message), "%s", message);
+    for (int i = 0; i < ELEMS; i++) ck_assert_float_eq(ts_client_residual(s.client, 0)[i], 0);
+    ts_keep_identity is;
+    ts_keep_mass mass = look(&is);
+    ck_assert(!ts_keep_holds(&mass));
+    ck_assert_uint_eq(is.epoch, l->epoch);
+    close_stage(&s);
+}
+
+START_TEST(a_file_of_another_epoch_is_refused_by_name) {
+    make_dir();
+    leave_something();
+    is_what_was_left();
+    for (int again = 0; again < 2; again++) /* and being refused changes nothing */
+        is_refused(&(life){.epoch = SECOND}, (const char *const[]){path, "1111222233334444", "5555666677778888", "sum of magnitudes 4095",
+                                              "1 packet without an answer", "terse ckpt keep fold", "terse ckpt keep drop", NULL});
+    is_refused(&(life){.epoch = SECOND, .run = SECOND}, (const char *const[]){path, NULL}); /* another run's checkpoint */
+    is_refused(&(life){.epoch = 0}, (const char *const[]){path, NULL}); /* nobody knows which */
+    remove_dir();
+}
+END_TEST
+
+START_TEST(a_worker_that_would_come_back_with_it_leaves_alone) {
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    make_dir();
+    leave_something();
+    ck_assert(!begin(&s, &(life){.epoch = SECOND, .joins = true}, param, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, path));
+    ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_ABORT, NULL), 0); /* the job goes on */
+    close_stage(&s);
+    is_what_was_left();
+    remove_dir();
+}
+END_TEST
+
+START_TEST(the_same_epoch_goes_on_from_it) {
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    make_dir();
+    leave_something();
+    ck_assert_msg(begin(&s, &(life){.epoch = FIRST, .joins = true}, param, message, sizeof message), "%s", message);
+    for (int i = 0; i < ELEMS; i++) ck_assert_float_eq(ts_client_residual(s.client, 0)[i], i < 90 ? (float)(i + 1) : 0);
+    close_stage(&s);
+    remove_dir();
+}
+END_TEST
+
+START_TEST(of_another_contract_it_is_refused_too) {
+    make_dir();
+    leave_something();
+    is_refused(&(life){.epoch = SECOND, .seed = "training.seed=9"}, (const char *const[]){path, "of another contract", "seed", NULL});
+    remove_dir();
+}
+END_TEST
+
+START_TEST(a_checkpoint_of_its_run_takes_its_place) {
+    static const char *const seeds[] = {NULL, "training.seed=9"};
+    make_dir();
+    for (int i = 0; i < 2; i++) {
+        leave_something();
+        begins_anew(&(life){.epoch = SECOND, .run = FIRST, .seed = seeds[i]});
+        remove_dir();
+    }
+}
+END_TEST
+
+START_TEST(what_the_checkpoint_lacks_is_set_aside) {
+    char aside[128];
+    make_dir();
+    leave_something();
+    begins_anew(&(life){.epoch = SECOND, .run = FIRST, .without = true});
+    snprintf(aside, sizeof aside, "%s.1111222233334444", path);
+    ck_assert_int_eq(rename(aside, path), 0);
+    is_what_was_left();
+    remove_dir();
+}
+END_TEST
+
+START_TEST(a_job_that_ended_hinders_none) {
+    make_dir();
+    for (int told = 0; told < 2; told++) {
+        stage s;
+        float param[ELEMS] = {0}, gradient[ELEMS] = {1, 2, 3};
+        char message[TS_ERROR_CHARS];
+        ck_assert(begin(&s, &(life){.epoch = FIRST}, param, message, sizeof message));
+        ck_assert_ok(ts_client_push(s.client, 0, gradient));
+        Terse__Abort abort_message = TERSE__ABORT__INIT;
+        abort_message.status = TERSE_EPEER;
+        abort_message.reason = (char *)"a test";
+        if (told) say_header(&s, 0, TERSE__HEADER__BODY_ABORT, &abort_message);
+        else ts_client_abort(s.client, TERSE_ESHUTDOWN, "a test");
+        close_stage(&s);
+        ck_assert(look(NULL).packets == 1); /* it is there to be looked at */
+        begins_anew(&(life){.epoch = SECOND});
+        remove_dir();
+    }
+    /* But not one that was only missed: its job may still be there. */
+    stage s;
+    float param[ELEMS] = {0}, gradient[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    for (int i = 0; i < ELEMS; i++) gradient[i] = (float)(i + 1);
+    ck_assert(begin(&s, &(life){.epoch = FIRST}, param, message, sizeof message));
+    ck_assert_ok(ts_client_push(s.client, 0, gradient));
+    run_stage(&s, 60000000);
+    ck_assert_int_eq(ts_client_failure(s.client), TERSE_ETIMEDOUT);
+    close_stage(&s);
+    is_refused(&(life){.epoch = SECOND}, (const char *const[]){path, NULL});
+    remove_dir();
+}
+END_TEST
+
+START_TEST(an_end_in_order_leaves_no_file) {
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    make_dir();
+    ck_assert(begin(&s, &(life){.epoch = FIRST}, param, message, sizeof message));
+    ck_assert_ok(ts_client_done(s.client));
+    run_stage(&s, 1);
+    say_ack(&s, 0, 0, TERSE_OK, NULL, 0);
+    ck_assert_int_eq(ts_client_get_state(s.client), TS_CLIENT_DONE);
+    close_stage(&s);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    remove_dir();
+}
+END_TEST
+
+/* A byte of the file, from the front or (negative) from its end. */
+static void damage(off_t at, uint8_t with) {
+    struct stat info;
+    int file = open(path, O_RDWR);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(fstat(file, &info), 0);
+    ck_assert_int_eq(pwrite(file, &with, 1, at), 1);
+    close(file);
+}
+
+START_TEST(a_damaged_file_is_named) {
+    static const struct {
+        off_t at;
+        uint8_t with;
+        const char *says;
+    } faults[] = {
+        {0, 'X', "no file of a worker's residual"},
+        {7, '1', "another version"},
+        {(off_t)offsetof(ts_keep_head, contract_bytes) + 7, 1, "its contract cannot be that long"},
+        {(off_t)TS_KEEP_PAGE + 2, 0xff, "its contract"},
+        {(off_t)offsetof(ts_keep_head, digest), 0, "its contract is another"},
+    };
+    make_dir();
+    for (size_t i = 0; i <= sizeof faults / sizeof faults[0]; i++) {
+        leave_something();
+        bool cut = i == sizeof faults / sizeof faults[0];
+        if (cut) ck_assert_int_eq(truncate(path, 8192), 0);
+        else damage(faults[i].at, faults[i].with);
+        ts_keep *file = NULL;
+        ts_error error = {""};
+        ck_assert_int_ne(ts_keep_open_file(path, false, &file, &error), TERSE_OK);
+        const char *says = cut ? "torn" : faults[i].says;
+        ck_assert_msg(strstr(error.text, says) && strstr(error.text, path), "%s", error.text);
+        stage s;
+        float param[ELEMS] = {0};
+        char message[TS_ERROR_CHARS];
+        ck_assert(!begin(&s, &(life){.epoch = SECOND}, param, message, sizeof message));
+        ck_assert_msg(strstr(message, path) != NULL, "%s", message);
+        close_stage(&s);
+        remove_dir();
+    }
+}
+END_TEST
+
+TCase *test_keep_epoch(void);
+TCase *test_keep_epoch(void) {
+    TCase *tests = tcase_create("keep_epoch");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_file_of_another_epoch_is_refused_by_name);
+    tcase_add_test(tests, a_worker_that_would_come_back_with_it_leaves_alone);
+    tcase_add_test(tests, the_same_epoch_goes_on_from_it);
+    tcase_add_test(tests, of_another_contract_it_is_refused_too);
+    tcase_add_test(tests, a_checkpoint_of_its_run_takes_its_place);
+    tcase_add_test(tests, what_the_checkpoint_lacks_is_set_aside);
+    tcase_add_test(tests, a_job_that_ended_hinders_none);
+    tcase_add_test(tests, an_end_in_order_leaves_no_file);
+    tcase_add_test(tests, a_damaged_file_is_named);
+    return tests;
+}
