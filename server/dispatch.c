@@ -54,6 +54,7 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
     case TERSE__HEADER__BODY_CONTRACT: return ts_session_contract(job, worker, frame);
     case TERSE__HEADER__BODY_HEARTBEAT:
         ts_replica_told_by_worker(job->server, ts_job_peer(job, worker), frame->header->heartbeat);
+        if (frame->header->heartbeat->leaving) ts_reduce_without(job, worker);
         return TERSE_OK;
     case TERSE__HEADER__BODY_BYE: ts_session_bye(job, worker); return TERSE_OK;
     default: return from_attached(job, worker, buffer, frame);

@@ -24,13 +24,15 @@ typedef struct {
     uint8_t digest[TS_DIGEST_BYTES]; /* of its Hello */
     bool done;
     uint64_t done_steps;        /* it pushes steps below this */
+    double unsent_l1, unsent_squares; /* done: what of its gradients it had not sent */
+    uint64_t unsent_nonzero;
     uint64_t unacked_since_us;  /* arrival of the oldest push that nobody acknowledged yet; 0 for none */
     bool reply_due;             /* some slice may have a reply for it that is not in a shared frame */
     bool reply_later;           /* there is one, but its queue is full */
     bool stats_due;
     bool lost;                  /* GONE, since the job gave it up */
     bool returned;              /* this is not the first of its lives here */
-    bool away;                  /* it has come back, and sums do not wait for it before it has asked for one */
+    bool away;                  /* it has come back, or is about to leave: sums do not wait for it before it has asked for one */
     uint64_t from;              /* it owes pushes from this step on */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */

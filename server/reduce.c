@@ -113,6 +113,12 @@ terse_status ts_reduce_adopt(struct ts_job *job, uint64_t sequence, const double
     return TERSE_OK;
 }
 
+void ts_reduce_without(struct ts_job *job, uint32_t worker) {
+    if (job->members.members[worker].away) return;
+    job->members.members[worker].away = true;
+    ts_reduce_check(job);
+}
+
 void ts_reduce_answer(struct ts_job *job) {
     for (uint32_t w = 0; w < job->reduce.workers; w++)
         if (job->members.members[w].state == TS_MEMBER_ATTACHED)

@@ -28,6 +28,8 @@ void ts_reduce_free(ts_reduce *reduce); /* a zeroed one is fine */
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) TERSE_NODISCARD;
 /* Whether the worker has given its term of a sum that is still open. */
 bool ts_reduce_waits(const struct ts_job *job, uint32_t worker);
+/* The worker is about to leave: sums do not wait for it before it asks for one. */
+void ts_reduce_without(struct ts_job *job, uint32_t worker);
 /* Answers when all who are still here have delivered. */
 void ts_reduce_check(struct ts_job *job);
 /* Tells everybody the last sum. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/session.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -241,8 +242,13 @@ terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__D
     ts_membership_done(&job->members, worker, done->steps);
     ts_link_ack(job, ts_job_peer(job, worker), done->steps, TERSE_OK, NULL, 0, NULL);
     if (!news) return TERSE_OK;
-    ts_log(TS_LOG_INFO, "job", "a worker is done", "worker=\"%s\" steps=%llu done=%u of=%u",
-           ts_job_worker_name(job, worker), (unsigned long long)done->steps, job->members.done, job->members.count);
+    ts_member *member = &job->members.members[worker];
+    member->unsent_l1 = done->unsent_l1;
+    member->unsent_squares = done->unsent_squares;
+    member->unsent_nonzero = done->unsent_nonzero;
+    ts_log(TS_LOG_INFO, "job", "a worker is done", "worker=\"%s\" steps=%llu done=%u of=%u unsent_l1=%.6g unsent_norm=%.6g "
+           "unsent_elements=%llu", ts_job_worker_name(job, worker), (unsigned long long)done->steps, job->members.done,
+           job->members.count, done->unsent_l1, sqrt(done->unsent_squares), (unsigned long long)done->unsent_nonzero);
     ts_job_membership_changed(job);
     return TERSE_OK;
 }

@@ -45,6 +45,11 @@ static terse_status build(ts_job *job, ts_buffer **frame) {
     stats.rounds = ts_store_version(&job->store);
     stats.lost_rounds = job->members.quorums.lost + job->members.lost_rounds;
     stats.lost_workers = job->members.lost;
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        stats.unsent_l1 += job->members.members[w].unsent_l1;
+        stats.unsent_squares += job->members.members[w].unsent_squares;
+        stats.unsent_nonzero += job->members.members[w].unsent_nonzero;
+    }
     count_bytes(job, &stats);
     status = ts_frame_control(&header, frame);
 out:

@@ -174,7 +174,11 @@ TERSE_API terse_status terse_reduce_sum(terse *client, double *values, size_t co
 /* Writes the parameters exactly as the servers hold them into a caller's buffer (n elements). Any worker, alone. */
 TERSE_API terse_status terse_fetch(terse *client, terse_tensor tensor, float *out) TERSE_NODISCARD;
 
-/* No more pushes from this worker; others go on without it. */
+/*
+ * No more pushes from this worker; others go on without it. With error_feedback.flush what it has not sent yet is pushed
+ * before, in up to 16 steps more (none beyond terse_set_total_steps), for which the others' steps are waited for; sums do
+ * not wait for this worker meanwhile. What is left is said to the servers (lost_l1 …).
+ */
 TERSE_API terse_status terse_done(terse *client) TERSE_NODISCARD;
 
 /*
@@ -192,6 +196,8 @@ typedef struct terse_stats {
     uint64_t lost_rounds;                          /* closed without a worker that still had to push */
     uint64_t lost_workers;                         /* given up, since nothing was heard of them */
     uint64_t parameters;                           /* elements */
+    double lost_l1, lost_l2;                       /* gradient that the workers which are done had not sent: Σ |x|, √Σ x² */
+    uint64_t lost_nonzero;                         /* and elements; not of workers that were lost, which nobody knows */
     char parameters_xxh3[17];                      /* hash of the slices' hashes in tensor order, hexadecimal */
 } terse_stats;
 TERSE_API terse_status terse_get_stats(terse *client, terse_stats *stats) TERSE_NODISCARD;

@@ -122,6 +122,7 @@ typedef struct {
         ts_residual_format residual;
         double momentum_correction; /* 0: off */
         bool masking;
+        bool flush;                 /* what is left is pushed before a worker leaves; a matter of each worker */
         double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */
         ts_nonfinite nonfinite;     /* error | skip | zero */
         struct {

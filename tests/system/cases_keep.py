@@ -5,6 +5,7 @@ import glob
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -12,7 +13,7 @@ import time
 
 from cases_checkpoint import ckpt, first_checkpoint, finished, floats, manifests, start
 from cases_train import MLP, SOFTMAX
-from launch import kill
+from launch import Run, job, kill
 from safetensors_reader import read_safetensors
 
 
@@ -27,25 +28,53 @@ class Kept:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def plain(folder, config, servers, workers, sets, seconds):
+    """A run without checkpoints; its summary's path."""
+    summary = os.path.join(folder, f"summary-{time.monotonic_ns():x}.json")
+    return Run(job(servers, workers, config, list(sets), ["--summary", summary]), seconds), summary
+
+
 def kill_all(run):
-    for pid in list(run.ranks().values()) + [run.process.pid]:
+    pids = list(run.ranks().values())
+    for pid in pids + [run.process.pid]:
         kill(pid, signal.SIGKILL)
     run.finish()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(alive(pid) for pid in pids):
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def listed(folder):
     return json.loads(ckpt("keep", "ls", folder, "--json"))
 
 
+def pushing(run, folder, workers, seconds=40):
+    """Waits until all of them have pushed something; their files."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        rows = listed(folder)
+        if len(rows) == workers and all(row.get("step", 0) > 5 for row in rows):
+            return rows
+        assert run.process.poll() is None, run.text()
+        time.sleep(0.05)
+    raise AssertionError(f"{listed(folder)}\n{run.text()}")
+
+
 def of_another_epoch(folder, seconds):
     """All is killed without a checkpoint: the same command does not begin over what is left; dropped, it does."""
     with Kept() as kept:
-        sets = [f"error_feedback.keep={kept}", "training.max_steps=100000", "checkpoint={}"]
-        run, _ = start(folder, MLP, 1, 2, sets, seconds)
-        assert run.wait_for("step", 40), run.text()
-        time.sleep(0.5)
-        rows = listed(kept)
-        assert len(rows) == 2 and all(row["owner"] for row in rows), rows
+        sets = [f"error_feedback.keep={kept}", "training.epochs=1000"]
+        run, _ = plain(folder, MLP, 1, 2, sets, seconds)
+        rows = pushing(run, kept, 2)
+        assert all(row["owner"] for row in rows), rows
         assert "in use by process" in ckpt("keep", "drop", rows[0]["file"], code=1)
         kill_all(run)
         rows = listed(kept)
@@ -55,8 +84,8 @@ def of_another_epoch(folder, seconds):
         for row in rows:
             assert math.isclose(sum(t["l1"] for t in row["tensors"]), row["l1"], rel_tol=1e-9), row
         assert ckpt("keep", "verify", kept).count("fine ") == 2
-        short = [f"error_feedback.keep={kept}", "training.max_steps=3", "checkpoint={}"]
-        run, summary = start(folder, MLP, 1, 2, short, seconds)
+        short = [f"error_feedback.keep={kept}", "training.max_steps=3"]
+        run, summary = plain(folder, MLP, 1, 2, short, seconds)
         run.finish()
         text = run.text()
         assert not os.path.exists(summary) and rows[0]["epoch"] in text and "worker-0.keep" in text, text
@@ -65,7 +94,7 @@ def of_another_epoch(folder, seconds):
         said = ckpt("keep", "drop", kept)
         assert said.count(": removed; lost of worker") == 2 and "norm" in said, said
         assert not listed(kept)
-        finished(*start(folder, MLP, 1, 2, short, seconds))
+        finished(*plain(folder, MLP, 1, 2, short, seconds))
         assert not listed(kept), "an end in order leaves nothing"
 
 
@@ -90,14 +119,13 @@ def killed_whole_with_checkpoints(folder, seconds):
 def interrupted(folder, seconds):
     """A job that was ended for everybody hinders none: the next says what it overwrites."""
     with Kept() as kept:
-        sets = [f"error_feedback.keep={kept}", "training.max_steps=100000", "checkpoint={}"]
-        run, _ = start(folder, MLP, 1, 2, sets, seconds)
-        assert run.wait_for("step", 40), run.text()
-        time.sleep(0.5)
+        sets = [f"error_feedback.keep={kept}", "training.epochs=1000"]
+        run, _ = plain(folder, MLP, 1, 2, sets, seconds)
+        pushing(run, kept, 2)
         kill(run.ranks()[1], signal.SIGINT)
         run.finish()
         assert all(row["ended"] and row["l1"] > 0 for row in listed(kept)) and len(listed(kept)) == 2, listed(kept)
-        run, summary = start(folder, MLP, 1, 2, [sets[0], "training.max_steps=3", "checkpoint={}"], seconds)
+        run, summary = plain(folder, MLP, 1, 2, [sets[0], "training.max_steps=3"], seconds)
         finished(run, summary)
         assert "what an earlier job had not sent is lost: that job has ended" in run.text(), run.text()
         assert not listed(kept)
@@ -111,10 +139,9 @@ def folded(folder, seconds):
     """A worker is killed and the job goes on: its part is missing in the checkpoints, and after a fold it is there."""
     with Kept() as kept:
         sets = [f"error_feedback.keep={kept}", "checkpoint.every_steps=10", "checkpoint.keep=3", "consistency.deadline_s=2",
-                "training.max_steps=100000"]
+                "training.epochs=1000", "training.max_steps=100000"]
         run, _ = start(folder, SOFTMAX, 2, 3, sets + ["push.default=topk:0.02 | int8"], seconds)
-        assert run.wait_for("step", 40), run.text()
-        time.sleep(0.3)
+        pushing(run, kept, 3)
         kill(run.ranks()[4], signal.SIGKILL)
         assert run.wait_for("a worker is lost, the job goes on without it", 40), run.text()
         dir_ = os.path.join(folder, "ckpt")
@@ -159,7 +186,29 @@ def folded(folder, seconds):
         assert "has no part of this worker" not in run.text(), run.text()
 
 
+def one_leaves(folder, seconds):
+    """SIGTERM to one worker, with error_feedback.flush: it says what it had not said, and the others go on."""
+    sets = ["error_feedback.flush=true", "training.max_steps=8000", "training.epochs=30", "push.default=topk:0.02 | int8"]
+    run, summary = plain(folder, SOFTMAX, 2, 3, sets, seconds)
+    assert run.wait_for("epoch 1/", 40), run.text()
+    kill(run.ranks()[3], signal.SIGTERM)
+    run.finish()
+    text = run.text()
+    assert os.path.exists(summary), text
+    got = finished(run, summary)
+    left = re.search(r"was pushed before leaving.* rounds=(\d+) sum_of_magnitudes=(\S+) left=(\S+)", text)
+    assert left and "terse-worker 1: leaves at step" in text, text
+    assert 1 <= int(left[1]) <= 16 and float(left[3]) <= 1e-4 * float(left[2]) and float(left[2]) > 0, left[0]
+    done = {int(w): float(l1) for w, l1 in re.findall(r'a worker is done" worker="worker (\d)[^"]*".* unsent_l1=(\S+)', text)}
+    assert set(done) == {0, 1, 2} and math.isclose(done[1], float(left[3]), rel_tol=1e-3), (done, left[0])
+    # The others ended together: what they had not sent is told, and nothing else.
+    assert got["steps"] == 8000 and got["lost_workers"] == 0 and got["lost_mass"]["l1"] > 0, got
+    assert math.isclose(got["lost_mass"]["l1"], sum(done.values()), rel_tol=1e-3), (got["lost_mass"], done)
+    assert got["lost_mass"]["nonzero"] > 0 and got["test_accuracy"] > 0.6, got
+
+
 CASES = [
+    ("keep-one-leaves", 90, one_leaves),
     ("keep-of-another-epoch", 120, of_another_epoch),
     ("keep-killed-whole-with-checkpoints", 120, killed_whole_with_checkpoints),
     ("keep-interrupted", 120, interrupted),

@@ -169,7 +169,7 @@ START_TEST(summaries_hold_exactly_the_promised_keys) {
                                        "workers",       "servers",     "parameters",      "wall_s",
                                        "push_bytes",    "pull_bytes",  "dense_bytes",     "ratio",
                                        "ratio_steady",  "lost_rounds", "parameters_xxh3", "seed",
-                                       "resumed_step",  "lost_workers"};
+                                       "resumed_step",  "lost_workers", "lost_mass"};
     ck_assert_uint_eq(json_object_size(root), sizeof keys / sizeof keys[0]);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         ck_assert_msg(json_object_get(root, keys[i]) != NULL, "no key %s", keys[i]);

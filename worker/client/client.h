@@ -145,6 +145,19 @@ bool ts_client_checkpoint_pending(const ts_client *client);
 void ts_client_cut_due(ts_client *client);
 /* The step of the last complete checkpoint that is known here. Returns false when there is none. */
 bool ts_client_last_checkpoint(const ts_client *client, uint64_t *version);
+/*
+ * Before done, between steps: whether what is left of the residual is worth a push of its own (error_feedback.flush; not
+ * after the last step of all). Then, for every tensor, push_rest and a pull; and the question again.
+ */
+bool ts_client_rest_due(ts_client *client);
+/* Pushes what the residual holds, as much of it as the pipeline can say at once. Returns as ts_client_push. */
+terse_status ts_client_push_rest(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
+/* What of the gradients is not sent: over all residuals; zeros with EF21, which has no such sum. */
+typedef struct {
+    double l1, squares;
+    uint64_t nonzero;
+} ts_client_unsent;
+ts_client_unsent ts_client_measure_unsent(ts_client *client);
 /* Announces that no more pushes come. Returns TERSE_OK, TERSE_EAGAIN (it comes back to the job: once TRAINING), TERSE_ESTATE (some tensors are a step ahead of others). */
 terse_status ts_client_done(ts_client *client) TERSE_NODISCARD;
 /* Leaves for good, best effort; call it in DONE, when nothing more will be asked. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over workers, fetching, statistics, and the ways to leave. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -163,6 +164,9 @@ void ts_client_on_stats(ts_client *client, ts_client_server *server, const Terse
     server->stats.lost_rounds = stats->lost_rounds;
     server->stats.lost_workers = stats->lost_workers;
     server->stats.rounds = stats->rounds;
+    server->stats.unsent_l1 = stats->unsent_l1;
+    server->stats.unsent_squares = stats->unsent_squares;
+    server->stats.unsent_nonzero = stats->unsent_nonzero;
     ts_client_progress(client, server, TS_REQUEST_STATS);
 }
 
@@ -185,6 +189,9 @@ bool ts_client_stats(ts_client *client, struct terse_stats *stats) {
         sum.lost_rounds += server->stats.lost_rounds;
         if (server->stats.lost_workers > sum.lost_workers) sum.lost_workers = server->stats.lost_workers;
     }
+    sum.lost_l1 = client->servers[0].stats.unsent_l1; /* every server knows of all */
+    sum.lost_l2 = sqrt(client->servers[0].stats.unsent_squares);
+    sum.lost_nonzero = client->servers[0].stats.unsent_nonzero;
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) sum.parameters += client->contract->tensors[t].n;
     snprintf(sum.parameters_xxh3, sizeof sum.parameters_xxh3, "%016" PRIx64, parameters_hash(client));
     *stats = sum;
@@ -209,10 +216,13 @@ terse_status ts_client_done(ts_client *client) {
         steps = pushed;
     }
     ts_client_flush(client);
+    TS_TRY(ts_client_take_back_all(client));
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) ts_client_cut(client, t);
     if (client->state == TS_CLIENT_FAILED) return client->failure;
     client->done_steps = steps;
     client->done_us = ts_client_now(client);
+    client->rest.unsent = ts_client_measure_unsent(client);
+    client->rest.leaving = false;
     client->state = TS_CLIENT_LEAVING;
     for (uint32_t s = 0; s < client->server_count; s++) ts_client_send_done(client, &client->servers[s]);
     return TERSE_OK;
@@ -221,6 +231,9 @@ terse_status ts_client_done(ts_client *client) {
 void ts_client_send_done(ts_client *client, ts_client_server *server) {
     Terse__Done done = TERSE__DONE__INIT;
     done.steps = client->done_steps;
+    done.unsent_l1 = client->rest.unsent.l1;
+    done.unsent_squares = client->rest.unsent.squares;
+    done.unsent_nonzero = client->rest.unsent.nonzero;
     ts_client_send_control(client, server, TERSE__HEADER__BODY_DONE, &done);
     ts_client_asked(client, server, TS_REQUEST_DONE);
 }

@@ -106,7 +106,8 @@ typedef struct {
     bool proven;            /* it knows the secret, as we do */
     char waiting[160];      /* whom it waits for, by its last heartbeat */
     struct {
-        uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, lost_workers, rounds;
+        uint64_t in_bytes, out_bytes, steady_in_bytes, steady_out_bytes, lost_rounds, lost_workers, rounds, unsent_nonzero;
+        double unsent_l1, unsent_squares;
     } stats;
 } ts_client_server;
 
@@ -157,6 +158,12 @@ struct ts_client {
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;
     struct {
+        uint32_t rounds;       /* pushes of what was left */
+        bool leaving;          /* they have begun */
+        double first_l1, last_l1;
+        ts_client_unsent unsent; /* when it was done */
+    } rest;
+    struct {
         uint64_t sequence; /* of the last reduce; 0 before the first */
         double *values;
         size_t count, capacity;
@@ -194,6 +201,9 @@ const char *ts_client_tensor_name(const ts_client *client, uint32_t tensor);
 void ts_client_on_challenge(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome);
 /* Whether a server that lets us in has proven what it had to; fails otherwise. */
 bool ts_client_trusts(ts_client *client, const ts_client_server *server);
+
+/* ---- client_retry.c ---- */
+void ts_client_send_heartbeat(ts_client *client, ts_client_server *server);
 
 /* ---- client_failover.c ---- */
 /* Whose message it is: the server that the header's part, or else the peer, stands for; NULL: nobody's whom we talk to. */
@@ -270,6 +280,8 @@ void ts_client_on_push_ack(ts_client *client, ts_client_server *server, const Te
 /* A newer version of a slice is here, so its push is answered for. */
 void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version);
 
+/* Every packet that was refused goes back to the residual now. */
+terse_status ts_client_take_back_all(ts_client *client) TERSE_NODISCARD;
 /* Encodes the gradients that waited for the norm of the step. */
 terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
 /* Sends what has gathered for one server. */

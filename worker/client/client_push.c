@@ -143,7 +143,7 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
                              .masking = config->error_feedback.masking,
                              .step = tensor->step,
                              .blank = !config->error_feedback.enabled,
-                             .ratio = ts_config_warmup_ratio(config, &declared->push, tensor->step),
+                             .ratio = gradient ? ts_config_warmup_ratio(config, &declared->push, tensor->step) : 1.0, /* all that is left */
                              .nonfinite = config->error_feedback.nonfinite,
                              .guard = client->keep ? ts_keep_guard(client->keep, t) : NULL};
     if (config->error_feedback.variant == TS_FEEDBACK_DECAYED) input.decay = (float)config->error_feedback.beta;
@@ -348,14 +348,48 @@ static void join_newest_round(ts_client *client) {
         if (client->tensors[t].step < newest) client->tensors[t].step = newest;
 }
 
-/* Takes the gradient in, at once or (with clipping) when the step is complete. */
-static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+/* The tensor's next step begins. */
+static terse_status begin_push(ts_client *client, uint32_t t) {
     TS_TRY(ts_client_resume(client));
     ts_client_cut(client, t);
     if (client->state == TS_CLIENT_FAILED) return client->failure;
     if (client->settles && client->pushed_tensors == 0) join_newest_round(client);
     client->tensors[t].phase = TS_TENSOR_PUSHED;
     client->pushed_tensors++;
+    return TERSE_OK;
+}
+
+terse_status ts_client_push_rest(ts_client *client, uint32_t t) {
+    TS_TRY(check_push(client, t));
+    TS_TRY(begin_push(client, t));
+    TS_TRY(encode(client, t, NULL, 1.0f));
+    if (client->pushed_tensors == client->contract->tensor_count) ts_client_flush(client);
+    return TERSE_OK;
+}
+
+/* Whether a packet of the tensor was refused. */
+static bool any_refused(const ts_client *client, uint32_t t) {
+    const ts_tensor *declared = &client->contract->tensors[t];
+    for (uint32_t i = declared->first_slice; i < declared->first_slice + declared->slices; i++)
+        if (client->outbox.slots[i].state == TS_SLOT_REFUSED) return true;
+    return false;
+}
+
+terse_status ts_client_take_back_all(ts_client *client) {
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
+        if (!any_refused(client, t)) continue;
+        ts_feedback *memory = &client->tensors[t].memory;
+        float *residual = memory->brief ? client->expanded : memory->residual;
+        if (memory->brief) ts_feedback_read_brief(memory, residual);
+        TS_TRY(take_back(client, t, residual));
+        if (memory->brief && !client->keep) client->counters.let_go += ts_feedback_write_brief(memory, residual);
+    }
+    return TERSE_OK;
+}
+
+/* Takes the gradient in, at once or (with clipping) when the step is complete. */
+static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+    TS_TRY(begin_push(client, t));
     if (client->config->error_feedback.clip_norm > 0) {
         client->tensors[t].deferred = gradient;
         if (++client->deferred_tensors == client->contract->tensor_count) TS_TRY(ts_client_push_deferred(client));

@@ -61,17 +61,21 @@ static void retransmit(ts_client *client, ts_client_server *server, uint64_t now
     server->rto_at_us = now + server->rto_us;
 }
 
-static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now) {
-    if (now - server->sent_us < ts_heartbeat_us(client->deadline_us)) return;
+void ts_client_send_heartbeat(ts_client *client, ts_client_server *server) {
     char waiting[200];
     Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
     ts_client_waiting(client, waiting, sizeof waiting);
     beat.step = ts_client_step(client);
     beat.waiting = waiting;
+    beat.leaving = client->rest.leaving;
     uint32_t dead[TS_CLIENT_DEAD_LISTED];
     ts_client_list_dead(client, &beat, dead);
     ts_client_send_control(client, server, TERSE__HEADER__BODY_HEARTBEAT, &beat);
-    server->sent_us = now; /* also when it could not be sent: not again at once */
+    server->sent_us = ts_client_now(client); /* also when it could not be sent: not again at once */
+}
+
+static void heartbeat(ts_client *client, ts_client_server *server, uint64_t now) {
+    if (now - server->sent_us >= ts_heartbeat_us(client->deadline_us)) ts_client_send_heartbeat(client, server);
 }
 
 /* Whether a server has been silent too long; then the client fails and says so. */

@@ -306,7 +306,8 @@ static bool done(terse *client, void *argument) {
 
 terse_status terse_done(terse *client) {
     TS_TRY(enter(client));
-    terse_status status = ts_client_done(client->client);
+    terse_status status = ts_terse_flush_rest(client);
+    if (status == TERSE_OK) status = ts_client_done(client->client);
     if (status == TERSE_EAGAIN) { /* first back into the job */
         status = ts_terse_wait(client, attached, NULL);
         if (status == TERSE_OK) status = ts_client_done(client->client);

@@ -37,6 +37,9 @@ void ts_terse_moved(terse *client);
 /* For news, about so long at most. */
 void ts_terse_await(terse *client, long most_ns);
 
+/* terse_flush.c: before done. What is left of the residual is pushed. The mutex is held. Returns TERSE_OK or the failure. */
+terse_status ts_terse_flush_rest(terse *client) TERSE_NODISCARD;
+
 /* Waits until ready(client, argument), with the mutex held on entry and return. Returns TERSE_OK or the failure. */
 terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *argument), void *argument) TERSE_NODISCARD;
 /* Keeps the core's sentence for terse_message and lets go of the mutex. Returns: status. */

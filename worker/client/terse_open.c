@@ -168,7 +168,8 @@ static terse_status say_goodbye(terse *client) {
         ts_client_abort(core, TERSE_ESHUTDOWN, "closed before it had started");
         return TERSE_ESHUTDOWN;
     }
-    terse_status status = ts_client_done(core);
+    terse_status status = ts_terse_flush_rest(client);
+    if (status == TERSE_OK) status = ts_client_done(core);
     if (status == TERSE_ESTATE) {
         char reason[TS_ERROR_CHARS];
         snprintf(reason, sizeof reason, "%s", ts_client_message(core));

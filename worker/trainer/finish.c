@@ -82,6 +82,9 @@ static terse_status gather(ts_training *run, exact *parameters, ts_summary *summ
     summary->pull_bytes = stats.pull_bytes;
     summary->lost_rounds = stats.lost_rounds;
     summary->lost_workers = stats.lost_workers;
+    summary->lost_l1 = stats.lost_l1;
+    summary->lost_l2 = stats.lost_l2;
+    summary->lost_nonzero = stats.lost_nonzero;
     memcpy(summary->parameters_xxh3, stats.parameters_xxh3, sizeof summary->parameters_xxh3);
     return TERSE_OK;
 }

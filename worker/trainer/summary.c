@@ -56,6 +56,8 @@ terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_er
         {"ratio_steady", known(steady, steady >= 0)},
         {"lost_rounds", whole(summary->lost_rounds)},
         {"lost_workers", whole(summary->lost_workers)},
+        {"lost_mass", json_pack("{s:f, s:f, s:I}", "l1", summary->lost_l1, "l2", summary->lost_l2, "nonzero",
+                                (json_int_t)summary->lost_nonzero)},
         {"parameters_xxh3", json_string(summary->parameters_xxh3)},
         {"seed", whole(summary->seed)},
         {"resumed_step", whole(summary->resumed_step)},

@@ -20,6 +20,8 @@ typedef struct {
     uint64_t push_bytes, pull_bytes;
     uint64_t steady_steps, steady_bytes; /* after the warm-up, both ways */
     uint64_t lost_rounds, lost_workers;
+    double lost_l1, lost_l2;   /* gradient that was never sent, of the workers that were done in order */
+    uint64_t lost_nonzero;
     char parameters_xxh3[17];
     uint64_t seed;
 } ts_summary;

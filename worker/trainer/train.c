@@ -134,6 +134,8 @@ static terse_status check_signal(ts_training *run) {
     run->asked_to_stop = number == SIGTERM && ts_config_checkpoints(run->options->config) &&
                          terse_checkpoint(run->client, 1, what) == TERSE_OK;
     if (run->asked_to_stop) return TERSE_OK;
+    run->leaves = number == SIGTERM && run->options->config->error_feedback.flush && !ts_config_checkpoints(run->options->config);
+    if (run->leaves) return TERSE_OK;
     snprintf(what, sizeof what, "stopped by signal %d (%s) at step %llu", number, strsignal(number),
              (unsigned long long)run->step);
     return say(run, TERSE_ESHUTDOWN, what);
@@ -164,6 +166,7 @@ static terse_status loop(ts_training *run, ts_progress *progress) {
     while (run->step < run->total_steps) {
         terse_status status;
         TS_TRY(check_signal(run));
+        if (run->leaves) return TERSE_OK;
         if (has_returned(run, &status)) {
             TS_TRY(status);
             loss_sum = 0;
@@ -216,6 +219,10 @@ static terse_status run_steps(ts_training *run) {
 
 static terse_status train(ts_training *run) {
     terse_status status = run_steps(run);
+    if (status == TERSE_OK && run->leaves) { /* in order, and alone: terse_close says the rest */
+        fprintf(stderr, "terse-worker %u: leaves at step %llu after SIGTERM\n", run->worker, (unsigned long long)run->step);
+        return ts_training_check(run, terse_done(run->client));
+    }
     if (status == TERSE_OK) status = ts_training_check(run, terse_set_sums(run->client, reports_before(run, run->total_steps)));
     if (status == TERSE_OK) return ts_training_finish(run);
     return terse_abort(run->client, status, run->reason.text); /* the others must not go on without this worker */

@@ -22,6 +22,7 @@ typedef struct {
     uint32_t returns;            /* how often this worker has come back that we know of */
     uint64_t began_us;
     bool asked_to_stop;          /* by a signal: after the next checkpoint */
+    bool leaves;                 /* by a signal: alone, the others go on */
     double train_loss;           /* mean since the last report but one, all workers */
     ts_error reason;             /* what was said last */
 } ts_training;
