@@ -13,6 +13,7 @@
 
 #define RESEND_US 100000u
 #define GAP_MAX 1024u
+#define TURN_US 500000u /* so long one that cannot be let in yet holds up the next */
 
 void ts_join_free(ts_join *join) {
     ts_mem_free(join->agreed);
@@ -60,21 +61,33 @@ static bool somebody_owes(const ts_job *job, uint64_t step) {
 typedef enum { AGREED, PASSED, BUSY } verdict;
 
 /*
- * Whether the worker can still come in at the step. BUSY: a packet of its former life has to be used first, or the others
- * are not so far here that the worker's first push would be within the bound.
+ * SSP. PASSED: the others are further here, and may have been told that they can go beyond the bound from this step. BUSY:
+ * they are not so far that the worker's first push would be within it.
+ */
+static verdict look_at_bound(const ts_job *job, uint64_t from) {
+    uint64_t bound = job->members.staleness;
+    verdict what = AGREED;
+    for (uint32_t s = 0; s < job->store.count && job->config->consistency.mode == TS_MODE_SSP; s++) {
+        uint64_t lowest = ts_clock_lowest(&job->members, &job->store.slices[s], false);
+        if (lowest != UINT64_MAX && lowest > from) return PASSED;
+        if (from > bound && lowest < from - bound) what = BUSY;
+    }
+    return what;
+}
+
+/*
+ * Whether the worker can still come in at the step. BUSY: a packet of its former life has to be used first, or the step is
+ * beyond the bound yet.
  */
 static verdict look(const ts_job *job, uint32_t worker, uint64_t from) {
     if (job->members.quorums.active) return AGREED; /* rounds take whoever is there */
     if (!job->consistency->alone) return open_round(job) > from ? PASSED : AGREED;
     for (uint32_t s = 0; s < job->store.count; s++) {
         const ts_slot *slot = &job->store.slices[s].slots[worker];
-        uint64_t lowest = ts_clock_lowest(&job->members, &job->store.slices[s], false);
         if (slot->next + (slot->frame != NULL) > from) return PASSED;
-        bool beyond = job->config->consistency.mode == TS_MODE_SSP && from > job->members.staleness &&
-                      lowest < from - job->members.staleness;
-        if (slot->frame || beyond) return BUSY;
+        if (slot->frame) return BUSY;
     }
-    return AGREED;
+    return look_at_bound(job, from);
 }
 
 /* The packet goes back to the worker: its round, which is not decided, takes place without the former life. */
@@ -103,12 +116,16 @@ static void set_clock(ts_job *job, uint32_t worker, uint64_t from) {
     if (!job->consistency->alone && from > job->members.floor) job->members.floor = from;
 }
 
-/* The worker is a member again, or its step is moved. */
+/*
+ * The worker is a member again, or its step is moved. A step that is moved beyond the bound is taken at once: at the old one
+ * the worker would itself be the slowest, whom the others, and so the step, would wait for for ever.
+ */
 static verdict let_in(ts_job *job, uint32_t worker, uint32_t incarnation, uint64_t from) {
     ts_member *member = &job->members.members[worker];
     verdict what = look(job, worker, from);
-    if (what != AGREED) return what;
-    if (member->state == TS_MEMBER_ATTACHED && member->incarnation == incarnation) {
+    bool moves = member->state == TS_MEMBER_ATTACHED && member->incarnation == incarnation;
+    if (what == PASSED || (what == BUSY && !moves)) return what;
+    if (moves) {
         member->from = from;
     } else {
         ts_loss_give_up(job, worker, "its next life has come");
@@ -120,7 +137,7 @@ static verdict let_in(ts_job *job, uint32_t worker, uint32_t incarnation, uint64
     ts_link *link = &job->server->links[member->peer];
     link->last_heard_us = ts_server_now(job->server);
     ts_job_membership_changed(job);
-    return AGREED;
+    return what;
 }
 
 static void send_join(ts_job *job, uint32_t peer, Terse__Join *body) {
@@ -138,8 +155,8 @@ static void follow(ts_job *job, uint32_t peer, const Terse__Join *message) {
     if (member->incarnation > message->incarnation || (member->incarnation == message->incarnation && !known)) return;
     if (known && member->from > message->from) return; /* an old one */
     if (!ts_job_initialised(job)) return;
-    verdict what = known && member->from == message->from ? AGREED
-                                                          : let_in(job, message->worker, message->incarnation, message->from);
+    verdict what = look_at_bound(job, message->from) == BUSY ? BUSY : AGREED;
+    if (!known || member->from != message->from) what = let_in(job, message->worker, message->incarnation, message->from);
     if (what == BUSY) return; /* it comes again */
     Terse__Join answer = TERSE__JOIN__INIT;
     answer.worker = message->worker;
@@ -222,9 +239,34 @@ static void begin(ts_job *job, uint32_t worker) {
     look_whether_all(job);
 }
 
+/* Its life that would like to come back is given up already. */
+static bool has_died_again(const ts_member *member, uint32_t incarnation) {
+    return member->lost && member->incarnation == incarnation;
+}
+
+/* In turn, from the one after the last on. */
 static void begin_next(ts_job *job) {
-    for (uint32_t w = 0; w < job->members.count && !job->join.active && job->state == TS_JOB_RUNNING; w++)
-        if (job->members.members[w].wants_in) begin(job, w);
+    uint32_t count = job->members.count, last = job->join.worker;
+    for (uint32_t i = 1; i <= count && !job->join.active && job->state == TS_JOB_RUNNING; i++) {
+        ts_member *member = &job->members.members[(last + i) % count];
+        if (has_died_again(member, member->wants_in)) member->wants_in = 0;
+        if (member->wants_in) begin(job, (last + i) % count);
+    }
+}
+
+/*
+ * One whose former life's packets wait for another worker's cannot come in before that has pushed; should it be one that
+ * would like to come back, too, it has to come first.
+ */
+static void give_way(ts_job *job) {
+    ts_join *join = &job->join;
+    bool others = false;
+    for (uint32_t w = 0; w < job->members.count; w++)
+        others = others || (w != join->worker && job->members.members[w].wants_in);
+    if (!join->active || !others || ts_server_now(job->server) - join->began_us < TURN_US) return;
+    job->members.members[join->worker].wants_in = join->incarnation;
+    join->active = false;
+    begin_next(job);
 }
 
 static void on_answer(ts_job *job, uint32_t peer, const Terse__Join *message) {
@@ -256,8 +298,7 @@ terse_status ts_join_message(struct ts_job *job, uint32_t peer, const Terse__Joi
 void ts_join_tick(struct ts_job *job) {
     ts_join *join = &job->join;
     if (!join->active || ts_server_now(job->server) < join->resend_us) return;
-    const ts_member *member = &job->members.members[join->worker];
-    if (member->lost && member->incarnation == join->incarnation) { /* it has died again */
+    if (has_died_again(&job->members.members[join->worker], join->incarnation)) {
         join->active = false;
         begin_next(job);
         return;
@@ -266,6 +307,7 @@ void ts_join_tick(struct ts_job *job) {
     join->resend_us = ts_server_now(job->server) + RESEND_US;
     say_plan(job);
     look_whether_all(job);
+    give_way(job);
 }
 
 /* ---- Hello --------------------------------------------------------------------------------------------------------------------- */
@@ -296,7 +338,7 @@ terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hel
     ts_member *member = &job->members.members[worker];
     const ts_join *join = &job->join;
     bool here = member->incarnation == hello->incarnation; /* and so welcome, when all servers have agreed */
-    if (here && !(join->active && join->worker == worker)) {
+    if (here && !member->wants_in && !(join->active && join->worker == worker)) {
         ts_session_welcome_back(job, worker);
         return TERSE_OK;
     }

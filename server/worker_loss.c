@@ -120,7 +120,9 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
         uint32_t worker = message->workers[i];
         const ts_member *member = &job->members.members[worker];
         char why[160];
-        if (member->incarnation > message->incarnations[i] || member->state == TS_MEMBER_GONE) continue;
+        /* 0: the other server has never heard of it, so it is in its first life, of which this one may have heard. */
+        bool former = message->incarnations[i] > 0 && member->incarnation > message->incarnations[i];
+        if (former || member->state == TS_MEMBER_GONE) continue;
         snprintf(why, sizeof why, leads ? "%s hears nothing of it" : "%s has given it up", from);
         if (!leads) give_up(job, worker, why);
         else if (!member->done && !ts_loss_note(job, worker, why)) fail_for(job, worker, why);

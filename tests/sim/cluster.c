@@ -281,9 +281,12 @@ static void kill_due(cluster *c) {
     }
 }
 
-/* Whether it came back too late: the others have finished. */
+/* Whether it came back too late: the others have finished, and say so, or the servers have left, and say nothing. */
 static bool missed_the_end(const cluster *c, uint32_t w) {
-    return ts_cluster_is_missed(c->spec, w) && strstr(ts_client_message(c->workers[w].client), "ended without this worker");
+    const char *message = ts_client_message(c->workers[w].client);
+    bool left = true;
+    for (uint32_t s = 0; s < c->spec->network.servers; s++) left = left && ts_server_get_state(c->servers[s]) == TS_SERVER_FINISHED;
+    return ts_cluster_is_missed(c->spec, w) && (strstr(message, "ended without this worker") || (left && strstr(message, "silent")));
 }
 
 /* It goes on elsewhere, and some of its packets are its own again. */
