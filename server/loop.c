@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <uv.h>
 
+#include "common/base/cpu.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/run_dir.h"
@@ -26,7 +26,8 @@ typedef struct pool_work pool_work;
 typedef struct {
     ts_executor executor; /* first: the executor is the loop */
     pool_work *first, **last; /* brief works, for this thread */
-    unsigned cores;
+    uint32_t neighbours;  /* when it was last looked at */
+    bool crowded;
     uv_loop_t loop;
     ts_server *server;
     const ts_loop_guest *guest; /* or NULL */
@@ -90,15 +91,21 @@ static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_exe
     return TERSE_OK;
 }
 
-/*
- * Where the host's processes have a core each, but not two, all cores are busy with one thread each: another would only
- * take the core from somebody, and find in its cache what it has to read. With less than a core each (main job of six on
- * two cores: 9.6 s this way, 5.6 s with the pool) a loop that works does not answer.
- */
+/* Whether cores are few, now that so many processes are here: jobs come and go. */
+static bool note_crowded(server_loop *loop) {
+    uint32_t neighbours = loop->transport->neighbours;
+    if (neighbours == loop->neighbours) return loop->crowded;
+    loop->neighbours = neighbours;
+    loop->crowded = ts_transport_crowded(loop->transport);
+    ts_log(TS_LOG_DEBUG, "loop", "where rounds are closed", "threads=%s cores=%u processes=%u",
+           loop->crowded ? "one" : "several", ts_cpu_cores(), neighbours);
+    return loop->crowded;
+}
+
+/* On this thread where cores are few: the bytes move in between, one work at a time. */
 static terse_status submit_brief(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
     server_loop *loop = (server_loop *)executor;
-    uint32_t ranks = loop->transport->neighbours;
-    if (loop->cores < ranks || loop->cores >= 2 * ranks) return submit(executor, work_fn, done_fn, argument);
+    if (!note_crowded(loop)) return submit(executor, work_fn, done_fn, argument);
     pool_work *work = new_work(loop, work_fn, done_fn, argument);
     TS_REQUIRE(work, TERSE_ENOMEM);
     *loop->last = work;
@@ -204,14 +211,9 @@ static void close_when_over(server_loop *loop) {
 
 /* ---- life ----------------------------------------------------------------------------------------------------------------- */
 
-static unsigned online_cores(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : (unsigned)cores;
-}
-
 /* On failure close_when_over closes what exists by then. */
 static terse_status start_handles(server_loop *loop, ts_transport *transport) {
-    ts_pump_options options = {.spin_us = 50, .timer_us = 1000, .safety_timer_us = 20000};
+    ts_pump_options options = {.timer_us = 1000, .safety_timer_us = 20000};
     options.context = loop;
     options.after_poll = after_poll;
     uv_timer_init(&loop->loop, &loop->tick);
@@ -229,10 +231,11 @@ static terse_status start_handles(server_loop *loop, ts_transport *transport) {
 terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const ts_loop_guest *guest, ts_loop_end *end) {
     server_loop *loop = ts_mem_calloc(1, sizeof *loop);
     TS_REQUIRE(loop, TERSE_ENOMEM);
-    loop->cores = online_cores();
+    unsigned cores = ts_cpu_cores();
     loop->executor = (ts_executor){.submit = submit, .submit_brief = submit_brief,
-                                   .threads = loop->cores < POOL_THREADS ? loop->cores : POOL_THREADS};
+                                   .threads = cores < POOL_THREADS ? cores : POOL_THREADS};
     loop->last = &loop->first;
+    loop->neighbours = UINT32_MAX;
     loop->transport = transport;
     terse_status status = uv_loop_init(&loop->loop) == 0 ? TERSE_OK : TERSE_EIO;
     if (status != TERSE_OK) {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/base/cpu.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const names[] = {"scalar", "neon", "avx2", "avx512"};
 
@@ -58,4 +60,11 @@ ts_simd ts_cpu_simd(void) {
         atomic_store_explicit(&known, level, memory_order_relaxed);
     }
     return (ts_simd)(level - 1);
+}
+
+unsigned ts_cpu_cores(void) {
+    cpu_set_t set; /* too small on hosts of more than 1,024 processors: then the call fails */
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (unsigned)CPU_COUNT(&set);
+    return online < 1 ? 1 : (unsigned)online;
 }

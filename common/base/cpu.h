@@ -23,6 +23,9 @@ ts_simd ts_cpu_simd_below(const char *text);
 /* Whether this CPU runs kernels of that level. */
 int ts_cpu_supports(ts_simd level);
 
+/* How many processors this process may use: those that are online, fewer when it is bound to some. Thread: any. */
+unsigned ts_cpu_cores(void);
+
 const char *ts_simd_name(ts_simd level);
 terse_status ts_simd_parse(const char *name, ts_simd *level) TERSE_NODISCARD;
 

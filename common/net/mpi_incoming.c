@@ -6,7 +6,7 @@
 #include "common/base/mem.h"
 #include "common/net/mpi_internal.h"
 
-#define SMALL_BYTES 8
+#define NUMBERS 2 /* at most, of a control message */
 
 static ts_mpi_incoming *take_node(ts_mpi *mpi) {
     ts_mpi_incoming *node = mpi->spare;
@@ -98,13 +98,19 @@ static void receive(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message,
 }
 
 /* A small control message, read at once: those are eager, so a matched one is here already. */
-static bool read_number(ts_mpi *mpi, MPI_Message *message, int len, uint64_t *value) {
-    uint8_t bytes[SMALL_BYTES];
-    if (len != SMALL_BYTES) return false;
+static bool read_numbers(ts_mpi *mpi, MPI_Message *message, int len, uint64_t *values, int count) {
+    uint8_t bytes[NUMBERS * sizeof *values];
+    if (len != count * (int)sizeof *values) return false;
     if (MPI_Mrecv(bytes, len, MPI_BYTE, message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    mpi->counters.bytes_in += sizeof bytes;
-    *value = ts_load_u64(bytes);
+    mpi->counters.bytes_in += (size_t)len;
+    for (int i = 0; i < count; i++) values[i] = ts_load_u64(bytes + (size_t)i * sizeof *values);
     return true;
+}
+
+/* What is under way may be as much as that, so that a quarter of it is soon enough to say what has come. */
+static void learn_window(ts_mpi_peer *peer, uint64_t window_bytes) {
+    size_t quarter = (window_bytes < peer->window_max_bytes ? (size_t)window_bytes : peer->window_max_bytes) / 4;
+    if (peer->paced && quarter > peer->credit_bytes) peer->credit_bytes = quarter;
 }
 
 /* A place for a frame of `bytes`, behind those before it. Without memory, or over the limit, it will be lost. */
@@ -135,17 +141,18 @@ static void take_chunk(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_
 
 static void take_control(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message, int len) {
     ts_mpi_peer *peer = &mpi->peers[number];
-    uint64_t value;
-    if (!read_number(mpi, message, len, &value)) {
+    uint64_t values[NUMBERS] = {0};
+    if (!read_numbers(mpi, message, len, values, tag == TS_TAG_CREDIT ? 1 : 2)) {
         refuse(mpi, number, "malformed control message");
     } else if (tag == TS_TAG_CREDIT) {
-        if (value < peer->credited || value > peer->sent) refuse(mpi, number, "credit for what was not sent");
-        else ts_mpi_take_credit(mpi, number, value);
-    } else if (peer->assembling || value > SIZE_MAX / 2 || value == 0) {
+        if (values[0] < peer->credited || values[0] > peer->sent) refuse(mpi, number, "credit for what was not sent");
+        else ts_mpi_take_credit(mpi, number, values[0]);
+    } else if (peer->assembling || values[0] > SIZE_MAX / 2 || values[0] == 0) {
         refuse(mpi, number, "unexpected prefix");
     } else {
-        peer->assembling = expect_frame(mpi, number, value);
-        peer->taken += SMALL_BYTES + TS_MPI_MESSAGE_COST;
+        learn_window(peer, values[1]);
+        peer->assembling = expect_frame(mpi, number, values[0]);
+        peer->taken += (size_t)len + TS_MPI_MESSAGE_COST;
         if (!peer->assembling) refuse(mpi, number, "no memory");
     }
 }

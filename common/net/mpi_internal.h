@@ -17,7 +17,8 @@
  * Between two ranks, on the transport's own communicator, messages carry their kind in the tag:
  *
  *   WHOLE    a frame                                           (most messages: no byte is added to a frame)
- *   PREFIX   u64 length of a frame that follows in CHUNKs      (so that its size is checked before memory is taken)
+ *   PREFIX   u64 length of a frame that follows in CHUNKs      (so that its size is checked before memory is taken),
+ *            u64 the sender's window, so that the receiver knows how seldom it may credit
  *   CHUNK    the next bytes of that frame
  *   CREDIT   u64: bytes of cost consumed so far
  *
@@ -29,7 +30,8 @@
  * socket has not taken (pml_ob1_sendreq.c "FATAL"; mca_pml_ob1_send_fin under endpoint_send_lock). So towards peers
  * that are not reached through shared memory, a message stays below the eager limit (no rendezvous), and what is
  * under way is kept to what sockets take: little at first, more as it is credited (as TCP itself grows its buffers),
- * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES.
+ * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES, or each quarter of the window that
+ * the last PREFIX told: a credit costs both sides some 4 µs, as much as 15 KiB of a frame.
  */
 #ifndef TS_NET_MPI_INTERNAL_H
 #define TS_NET_MPI_INTERNAL_H
@@ -45,13 +47,13 @@
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 6u
+#define TS_MPI_WIRE_VERSION 7u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
 #define TS_MPI_PROBES_PER_POLL 64
 #define TS_MPI_POOL_BYTES ((size_t)32 << 20) /* of frames' memory that is kept for the next ones */
-#define TS_MPI_NEAR_BYTES ((size_t)3 << 20)  /* see ts_transport.near_bytes */
+#define TS_MPI_NEAR_BYTES ((size_t)2 << 20)  /* see ts_transport.near_bytes */
 #define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
 #define TS_MPI_PACED_CHUNK_BYTES (60u << 10) /* the eager limit over TCP is 64 KiB, its header included */
 #define TS_MPI_PACED_FIRST_BYTES (128u << 10)

@@ -5,15 +5,15 @@
 #include "common/base/mem.h"
 #include "common/net/mpi_internal.h"
 
-#define PREFIX_BYTES 8u
+#define PREFIX_BYTES 16u
 
 /*
- * A neighbour heard from so lately spins still (the pump does for twice as long). What came from another host may
+ * A neighbour heard from so lately polls still (the pump does for twice as long). What came from another host may
  * have been under way for longer than that, so those are always rung.
  */
-#define AWAKE_US 25u
+#define AWAKE_US (TS_AWAKE_US / 2)
 /* Whoever was rung looks around for a while: so often is enough. */
-#define RING_EVERY_US 25u
+#define RING_EVERY_US (TS_AWAKE_US / 2)
 
 static void ring(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
@@ -98,6 +98,7 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
     ts_buffer *prefix;
     if (ts_buffer_create(PREFIX_BYTES, &prefix) != TERSE_OK) return false; /* the next poll tries again */
     ts_store_u64(prefix->data, head->frame->len);
+    ts_store_u64(prefix->data + 8, mpi->peers[number].window_bytes);
     prefix->len = PREFIX_BYTES;
     head->prefixed = true;
     bool sent = post(mpi, number, TS_TAG_PREFIX, prefix, prefix->data, prefix->len);

@@ -185,7 +185,7 @@ terse_status ts_pump_create(uv_loop_t *loop, ts_transport *transport, const ts_p
     TS_REQUIRE(pump, TERSE_ENOMEM);
     pump->transport = transport;
     pump->options = *options;
-    if (!pump->options.spin_us) pump->options.spin_us = 50;
+    if (!pump->options.spin_us) pump->options.spin_us = TS_AWAKE_US;
     if (!pump->options.timer_us) pump->options.timer_us = 1000;
     if (!pump->options.safety_timer_us) pump->options.safety_timer_us = 20000;
     pump->spin.data = pump->timer.data = pump->bell.data = pump;

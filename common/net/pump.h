@@ -14,7 +14,7 @@
 typedef struct ts_pump ts_pump;
 
 typedef struct {
-    uint64_t spin_us;         /* default 50 */
+    uint64_t spin_us;         /* default TS_AWAKE_US */
     uint64_t timer_us;        /* asleep, while some peer cannot ring: default 1000 */
     uint64_t safety_timer_us; /* asleep, all peers ring: default 20000 */
     void *context;

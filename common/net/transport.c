@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/net/transport.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cpu.h"
+
 uint32_t ts_transport_find(const ts_transport *transport, ts_role role, uint32_t index) {
     uint32_t job = transport->peers[transport->self].job;
     if (role == TS_ROLE_WORKER) return ts_transport_worker(transport, job, index);
@@ -16,4 +21,11 @@ uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32
         if (peer->role == TS_ROLE_WORKER && peer->job == job && peer->index == index) return p;
     }
     return transport->peer_count;
+}
+
+bool ts_transport_crowded(const ts_transport *transport) {
+    const char *threads = getenv("TERSE_THREADS");
+    if (threads && strcmp(threads, "one") == 0) return true;
+    if (threads && strcmp(threads, "several") == 0) return false;
+    return ts_cpu_cores() < 2 * transport->neighbours;
 }

@@ -19,6 +19,8 @@ typedef struct ts_transport ts_transport;
 
 typedef enum { TS_ROLE_SERVER = 0, TS_ROLE_WORKER = 1, TS_ROLE_NONE = 2 } ts_role;
 
+#define TS_AWAKE_US 200u /* after traffic a process polls for so long before it sleeps */
+
 #define TS_JOB_NAME_CHARS 32 /* the end included */
 
 typedef struct {
@@ -100,6 +102,12 @@ struct ts_transport {
 
 /* The peer number of server `index`, or of worker `index` of the owner's job (at a server: job 0); peer_count: none. */
 uint32_t ts_transport_find(const ts_transport *transport, ts_role role, uint32_t index);
+/*
+ * Whether the processes of this host have less than two cores each. Then all cores are busy with one thread a process, and
+ * a second one would only take the core from somebody, and find in its cache what it has to read. The environment decides
+ * otherwise with TERSE_THREADS=one (always so) or several (never). Thread: any.
+ */
+bool ts_transport_crowded(const ts_transport *transport);
 /* The peer number of a job's worker; peer_count when there is none. */
 uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32_t index);
 

@@ -226,7 +226,7 @@ static void open_bench(bench *b) {
 }
 
 static void open_pump(bench *b) {
-    ts_pump_options options = {.spin_us = 50, .safety_timer_us = b->safety_us};
+    ts_pump_options options = {.safety_timer_us = b->safety_us};
     uv_loop_init(&b->loop);
     uv_timer_init(&b->loop, &b->timer);
     b->timer.data = b;

@@ -2,10 +2,13 @@
 """Training over mpirun: every combination of ranks works, and the bits do not depend on them where they must not."""
 import json
 import os
+import re
+import signal
 import struct
 import subprocess
+import time
 
-from launch import BUILD, Run, environment, job
+from launch import BUILD, Run, environment, job, kill
 from safetensors_reader import read_safetensors
 
 MLP = "configs/fashion-mnist.yaml"
@@ -46,6 +49,37 @@ def same_bits(folder, seconds):
     assert len(set(seen.values())) == 1, seen
     other = train(folder, seconds, 2, 3, MLP, sets + ["training.seed=2"])["parameters_xxh3"]
     assert other not in seen.values(), "another seed gave the same parameters"
+
+
+def threads_of(text, who):
+    """How many threads each process says that it works with."""
+    return set(re.findall(rf'from={who} .* threads=(\w+)', text))
+
+
+def one_thread_or_several(folder, seconds):
+    """Where rounds are closed and who moves the bytes changes no bit; a wait that outlasts the patience of one thread ends."""
+    seen = {}
+    for name, push in (("dense", ["push.default=dense", "push.rules=[]"]), ("sparse", [])):
+        sets = ["training.max_steps=80", "log.level=debug", "servers.slice_elems=50000"] + push
+        for threads in ("one", "several"):
+            summary = os.path.join(folder, f"{name}-{threads}.json")
+            words = job(2, 3, MLP, sets, ["--summary", summary])
+            for at in [words.index(":") + 1, 0]:
+                words[at:at] = ["-x", f"TERSE_THREADS={threads}"]
+            run = Run(words, seconds)
+            stops = 0
+            for _ in range(3):  # the others wait, first awake and then asleep
+                if run.wait_for("who moves the bytes", 30) and 4 in run.ranks():
+                    kill(run.ranks()[4], signal.SIGSTOP)
+                    time.sleep(0.3)
+                    kill(run.ranks()[4], signal.SIGCONT)
+                    stops += 1
+                time.sleep(0.2)
+            assert run.finish() == 0 and stops > 0, run.text()
+            assert threads_of(run.text(), "loop") == threads_of(run.text(), "terse") == {threads}, run.text()
+            with open(summary, encoding="utf-8") as file:
+                seen[name, threads] = json.load(file)["parameters_xxh3"]
+        assert seen[name, "one"] == seen[name, "several"], seen
 
 
 def exact_pulls(folder, seconds):
@@ -238,6 +272,7 @@ def bench_model_runs(folder, seconds):
 CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
     ("more-servers-than-slices", 60, more_servers_than_slices),
     ("same-bits-again-and-with-1-2-3-servers", 60, same_bits),
+    ("one-thread-or-several-give-the-same-bits", 90, one_thread_or_several),
     ("exact-pulls-give-the-bits-of-dense-ones", 90, exact_pulls),
     ("save-is-what-the-servers-hold", 60, save_is_what_the_servers_hold),
     ("quadratic-known-answer", 60, quadratic),

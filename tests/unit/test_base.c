@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "common/base/mem.h"
 #include "common/base/name_set.h"
 #include "common/base/random.h"
+#include "common/net/transport.h"
 #include "tests/unit/unit.h"
 
 START_TEST(statuses_have_pinned_values_and_sentences) {
@@ -143,6 +145,41 @@ START_TEST(simd_levels_have_names_and_obey_the_environment) {
 }
 END_TEST
 
+START_TEST(cores_are_those_that_the_process_may_use) {
+    cpu_set_t before, one;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
+    ck_assert_int_eq((int)ts_cpu_cores(), CPU_COUNT(&before));
+    CPU_ZERO(&one);
+    for (size_t c = 0; c < CPU_SETSIZE && CPU_COUNT(&one) == 0; c++)
+        if (CPU_ISSET(c, &before)) CPU_SET(c, &one);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    unsigned bound = ts_cpu_cores();
+    ck_assert_int_eq(sched_setaffinity(0, sizeof before, &before), 0);
+    ck_assert_uint_eq(bound, 1);
+}
+END_TEST
+
+START_TEST(cores_are_few_where_a_process_has_less_than_two) {
+    ts_transport transport = {.neighbours = 0};
+    const char *set = getenv("TERSE_THREADS");
+    char kept[16] = "";
+    if (set) snprintf(kept, sizeof kept, "%s", set);
+    unsetenv("TERSE_THREADS");
+    ck_assert(!ts_transport_crowded(&transport)); /* nobody knows */
+    transport.neighbours = ts_cpu_cores() / 2;
+    ck_assert(!ts_transport_crowded(&transport));
+    transport.neighbours++;
+    ck_assert(ts_transport_crowded(&transport));
+    setenv("TERSE_THREADS", "several", 1);
+    ck_assert(!ts_transport_crowded(&transport));
+    setenv("TERSE_THREADS", "one", 1);
+    transport.neighbours = 0;
+    ck_assert(ts_transport_crowded(&transport));
+    setenv("TERSE_THREADS", kept, 1);
+    if (!set) unsetenv("TERSE_THREADS");
+}
+END_TEST
+
 static void add_one(void *argument) { ++*(int *)argument; }
 
 START_TEST(the_inline_executor_runs_work_then_done) {
@@ -182,6 +219,8 @@ TCase *test_base(void) {
     tcase_add_test(tests, pools_keep_what_fits_within_their_limit);
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
+    tcase_add_test(tests, cores_are_those_that_the_process_may_use);
+    tcase_add_test(tests, cores_are_few_where_a_process_has_less_than_two);
     tcase_add_test(tests, the_inline_executor_runs_work_then_done);
     return tests;
 }

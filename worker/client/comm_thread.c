@@ -260,7 +260,7 @@ static terse_status make_loop(ts_comm_thread *comm) {
     }
     uv_timer_init(&comm->loop, &comm->ticker);
     comm->wake.data = comm->ticker.data = comm;
-    ts_pump_options pump = {.spin_us = 50, .timer_us = 1000, .safety_timer_us = 20000, .context = comm,
+    ts_pump_options pump = {.timer_us = 1000, .safety_timer_us = 20000, .context = comm,
                             .after_poll = after_poll, .enter = enter_transport, .leave = leave_transport};
     terse_status status = ts_pump_create(&comm->loop, comm->options.transport, &pump, &comm->pump);
     if (status == TERSE_OK && uv_timer_start(&comm->ticker, on_tick, TICK_MS, TICK_MS) != 0) status = TERSE_EIO;
