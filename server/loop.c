@@ -261,7 +261,8 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     memcpy(end->message.text, ts_server_message(loop->server), sizeof end->message.text);
     const char *last = ts_server_last_checkpoint(loop->server);
     if (end->state == TS_SERVER_FAILED && last[0])
-        ts_log(TS_LOG_INFO, "loop", "the same mpirun command goes on from the last checkpoint", "checkpoint=\"%s\"", last);
+        ts_log(TS_LOG_INFO, "loop", loop->daemon ? "`terse start` and then the job's same mpirun command go on from the last checkpoint"
+                                                 : "the same mpirun command goes on from the last checkpoint", "checkpoint=\"%s\"", last);
 out:
     ts_server_destroy(loop->server);
     uv_loop_close(&loop->loop);

@@ -13,6 +13,7 @@ import time
 
 from cases_checkpoint import ckpt, first_checkpoint, finished, floats, manifests, start
 from cases_train import MLP, SOFTMAX
+from daemon import Daemon
 from launch import Run, job, kill
 from safetensors_reader import read_safetensors
 
@@ -207,7 +208,38 @@ def one_leaves(folder, seconds):
     assert got["lost_mass"]["nonzero"] > 0 and got["test_accuracy"] > 0.6, got
 
 
+def daemon_server_killed(folder, seconds):
+    """One documented way on: `terse start`, the job's command; servers, ledger and residuals are at the checkpoint together."""
+    with Kept() as kept:
+        job_sets = [f"checkpoint.dir={os.path.join(folder, 'kept')}", "checkpoint.every_steps=5", "job.name=mine",
+                    f"error_feedback.keep={kept}"]
+        plan = ["training.epochs=1000", "optimizer.schedule.name=constant"]  # the same, however many steps there will be
+        server_sets = ["consistency.deadline_s=3", job_sets[0], job_sets[1]]
+        with Daemon(folder, MLP, overrides=server_sets) as daemon:
+            run = daemon.job(seconds, overrides=["training.max_steps=100000"] + plan + job_sets)
+            first_checkpoint(run, os.path.join(folder, "kept", "mine"))
+            pushing(run, kept, 2)
+            kill(daemon.server(1), signal.SIGKILL)
+            run.finish()
+            daemon.wait_until(lambda: not daemon.lives(), 30, "all ends")
+            assert "`terse start` and then the job's same mpirun command go on" in daemon.log(), daemon.log()
+        rows = listed(kept)
+        assert len(rows) == 2 and all(row["l1"] > 0 for row in rows), rows
+        steps = max(manifests(os.path.join(folder, "kept", "mine"))) + 10
+        same = [f"training.max_steps={steps}"] + plan
+        with Daemon(folder, MLP, overrides=server_sets) as again:
+            path = os.path.join(folder, "again.json")
+            run = again.job(seconds, overrides=same + job_sets, more=["--summary", path])
+            got = finished(run, path)
+            assert got["resumed_step"] == steps - 10, (got, steps)
+            assert "has no part of this worker" not in run.text() and "is older than the checkpoint" in run.text(), run.text()
+        assert not listed(kept)
+        want = finished(*plain(folder, MLP, 2, 2, same, seconds))
+        assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+
+
 CASES = [
+    ("keep-daemon-server-killed", 150, daemon_server_killed),
     ("keep-one-leaves", 90, one_leaves),
     ("keep-of-another-epoch", 120, of_another_epoch),
     ("keep-killed-whole-with-checkpoints", 120, killed_whole_with_checkpoints),

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "common/keep/keep_file.h"
+#include "common/keep/keep_move.h"
 #include "tests/unit/client_stage.h"
 
 #define ELEMS 100
@@ -256,6 +257,28 @@ START_TEST(an_end_in_order_leaves_no_file) {
 }
 END_TEST
 
+START_TEST(packets_count_as_the_ledger_says) {
+    make_dir();
+    leave_something();
+    ts_keep *file = NULL;
+    ts_error error = {""};
+    ck_assert_ok(ts_keep_open_file(path, true, &file, &error));
+    for (uint64_t next = 0; next < 2; next++) { /* the servers have not used the packet of step 0, or have */
+        float all[ELEMS];
+        ts_keep_rounding rounding = {0};
+        ck_assert_ok(ts_keep_outstanding(file, 0, &next, all, &rounding));
+        for (int i = 0; i < ELEMS; i++) ck_assert_float_eq(all[i], i < 90 || next == 0 ? (float)(i + 1) : 0);
+        ck_assert_uint_eq(rounding.rounded, 0);
+    }
+    is_what_was_left(); /* being asked changes nothing */
+    ts_keep_spend(file);
+    ts_keep_mass mass = ts_keep_mass_all(file);
+    ck_assert(!ts_keep_holds(&mass));
+    ts_keep_close(file, true);
+    remove_dir();
+}
+END_TEST
+
 /* A byte of the file, from the front or (negative) from its end. */
 static void damage(off_t at, uint8_t with) {
     struct stat info;
@@ -312,6 +335,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, what_the_checkpoint_lacks_is_set_aside);
     tcase_add_test(tests, a_job_that_ended_hinders_none);
     tcase_add_test(tests, an_end_in_order_leaves_no_file);
+    tcase_add_test(tests, packets_count_as_the_ledger_says);
     tcase_add_test(tests, a_damaged_file_is_named);
     return tests;
 }

@@ -149,6 +149,12 @@ static bool settle(ts_client *client, const Terse__Welcome *welcome) {
 bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, const Terse__Welcome *welcome) {
     if (server != &client->servers[0]) return true; /* nothing is pushed before server 0 has spoken */
     client->job_epoch = welcome->job_epoch;
+    bool new_process = welcome->joined && !client->begun;
+    if (new_process && !client->keep_checked && !(client->keep && (ts_keep_found(client->keep) || ts_keep_other(client->keep)))) {
+        ts_log(TS_LOG_WARN, "keep", "what this worker's former process had not sent is lost: nothing of it is kept here",
+               "worker=%" PRIu32 " folder=%s", client->worker, client->config->keep);
+        client->keep_checked = client->keep_checked || !client->keep;
+    }
     if (!client->keep || client->keep_checked) return true;
     ts_keep_identity was = ts_keep_identify(client->keep);
     bool same = !ts_keep_other(client->keep) && was.epoch != 0 && was.epoch == client->job_epoch;
