@@ -370,6 +370,68 @@ START_TEST(an_older_residual_never_meets_newer_parameters) {
 }
 END_TEST
 
+/* What the servers' parts say of a lost worker's packets. Returns how many slices say it. */
+static uint32_t check_ledger(const char *dir, const ts_ckpt_manifest *m, const char *name, uint64_t low, uint64_t high) {
+    uint32_t found = 0;
+    for (uint32_t s = 0; s < m->servers; s++) {
+        ts_ckpt_reader *reader = NULL;
+        ts_error error = {""};
+        terse_status status = ts_ckpt_manifest_open(m, dir, name, false, s, &reader, &error);
+        ck_assert_msg(status == TERSE_OK, "%s", error.text);
+        const ts_safetensors *header = ts_ckpt_reader_header(reader);
+        for (uint32_t e = 0; e < header->count; e++) {
+            const char *what = strstr(header->entries[e].name, "#next.");
+            uint64_t next = UINT64_MAX;
+            if (!what) continue;
+            ck_assert_str_eq(what, "#next.2"); /* of nobody else */
+            ck_assert_ok(ts_ckpt_reader_get(reader, header->entries[e].name, TS_DTYPE_U64, &next, sizeof next, &error));
+            ck_assert_msg(next >= low && next <= high, "%s: %llu", header->entries[e].name, (unsigned long long)next);
+            found++;
+        }
+        ts_ckpt_reader_close(reader);
+    }
+    return found;
+}
+
+START_TEST(a_lost_worker_leaves_word_of_its_packets) {
+    ts_cluster_spec spec = spec_of(12, 2, 3);
+    ts_cluster_result whole;
+    ts_ckpt_found *list = NULL;
+    size_t count = 0;
+    unsigned without = 0; /* checkpoints without its part; the first may have been begun before it was given up */
+    uint64_t lost_at = 0;
+    char dir[96], path[192];
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 40;
+    spec.kill_after[2] = 3;
+    settings s = settings_of("whole", 1, NULL, NULL);
+    run(&spec, &s, &whole);
+    ck_assert_msg(whole.finished, "%s", whole.message);
+    ts_cluster_result_free(&whole);
+    snprintf(dir, sizeof dir, "%s/whole", folder);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    for (size_t i = 0; i < count; i++) {
+        ts_ckpt_manifest m = {0};
+        ts_error error = {""};
+        if (!list[i].committed) continue;
+        snprintf(path, sizeof path, "%s/%s/manifest.json", dir, list[i].name);
+        terse_status status = ts_ckpt_manifest_read(path, &m, &error);
+        ck_assert_msg(status == TERSE_OK, "%s", error.text);
+        bool has_part = ts_ckpt_manifest_part(&m, true, 2)->bytes > 0;
+        if (!has_part && without == 0) lost_at = m.version;
+        uint32_t words = check_ledger(dir, &m, list[i].name, 3, lost_at); /* what it had pushed at its death, or nearly */
+        ts_contract *contract = NULL;
+        ck_assert_ok(ts_ckpt_manifest_contract(&m, m.servers, &contract, &error));
+        if (has_part) ck_assert_uint_eq(words, 0);
+        else if (without > 0) ck_assert_uint_eq(words, contract->slice_count);
+        without += !has_part;
+        ts_contract_destroy(contract);
+        ts_ckpt_manifest_free(&m);
+    }
+    ck_assert_uint_gt(without, 2);
+    ts_mem_free(list);
+}
+END_TEST
+
 START_TEST(other_numbers_are_refused_with_the_way_out) {
     char path[192];
     ts_cluster_spec spec = spec_of(9, 2, 3);
@@ -422,6 +484,7 @@ TCase *test_resume(void) {
     tcase_add_test(tests, another_contract_is_refused_by_what_differs);
     tcase_add_test(tests, damaged_missing_and_foreign_files_are_named);
     tcase_add_test(tests, an_older_residual_never_meets_newer_parameters);
+    tcase_add_test(tests, a_lost_worker_leaves_word_of_its_packets);
     tcase_add_test(tests, other_numbers_are_refused_with_the_way_out);
     tcase_add_test(tests, a_folder_that_cannot_be_written_costs_checkpoints_only);
     return tests;
