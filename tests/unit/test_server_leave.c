@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's side of workers that leave: sums that do not wait for them, and what they had not sent. */
+#include "tests/sim/server_rig.h"
+#include "tests/unit/unit.h"
+
+static void reduce(rig *r, uint32_t w, uint64_t sequence, double *values, size_t count) {
+    Terse__Reduce body = TERSE__REDUCE__INIT;
+    body.sequence = sequence;
+    body.values = values;
+    body.n_values = count;
+    rig_send_body(r, w, TERSE__HEADER__BODY_REDUCE, &body);
+}
+
+START_TEST(sums_do_not_wait_for_who_is_about_to_leave) {
+    rig *r = rig_create(3, RIG_DENSE);
+    float params[RIG_ELEMS];
+    double values[3] = {1, 2, 4};
+    Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
+    rig_attach_all(r, params);
+    reduce(r, 0, 1, &values[0], 1);
+    reduce(r, 1, 1, &values[1], 1);
+    rig_send_body(r, 2, TERSE__HEADER__BODY_HEARTBEAT, &beat);
+    rig_run(r, 1000);
+    ck_assert_uint_eq(rig_got(r, 0, TERSE__HEADER__BODY_REDUCED, NULL), 0);
+    beat.leaving = true;
+    for (int again = 0; again < 2; again++) rig_send_body(r, 2, TERSE__HEADER__BODY_HEARTBEAT, &beat);
+    rig_run(r, 1000);
+    ts_frame frame = {0};
+    ck_assert_uint_ge(rig_got(r, 0, TERSE__HEADER__BODY_REDUCED, &frame), 1);
+    ck_assert_double_eq(frame.header->reduced->values[0], 3);
+    ts_frame_release(&frame);
+    rig_forget(r);
+    /* When it asks for one itself, it is waited for as before. */
+    for (uint32_t w = 3; w-- > 1;) reduce(r, w, 2, &values[w], 1);
+    rig_run(r, 1000);
+    ck_assert_uint_eq(rig_got(r, 2, TERSE__HEADER__BODY_REDUCED, NULL), 0);
+    reduce(r, 0, 2, &values[0], 1);
+    rig_run(r, 1000);
+    ck_assert_uint_ge(rig_got(r, 2, TERSE__HEADER__BODY_REDUCED, &frame), 1);
+    ck_assert_double_eq(frame.header->reduced->values[0], 7);
+    ts_frame_release(&frame);
+    rig_destroy(r);
+}
+END_TEST
+
+START_TEST(what_was_not_sent_is_told_and_summed) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    Terse__StatsRequest request = TERSE__STATS_REQUEST__INIT;
+    rig_attach_all(r, params);
+    for (uint32_t w = 0; w < 2; w++) {
+        Terse__Done done = TERSE__DONE__INIT;
+        done.unsent_l1 = 10 + w;
+        done.unsent_squares = 4 + w;
+        done.unsent_nonzero = 100 + w;
+        rig_send_body(r, w, TERSE__HEADER__BODY_DONE, &done);
+    }
+    rig_run(r, 1000);
+    rig_send_body(r, 0, TERSE__HEADER__BODY_STATS_REQUEST, &request);
+    rig_run(r, 100000);
+    ts_frame frame = {0};
+    ck_assert_uint_ge(rig_got(r, 0, TERSE__HEADER__BODY_STATS, &frame), 1);
+    ck_assert_double_eq(frame.header->stats->unsent_l1, 21);
+    ck_assert_double_eq(frame.header->stats->unsent_squares, 9);
+    ck_assert_uint_eq(frame.header->stats->unsent_nonzero, 201);
+    ts_frame_release(&frame);
+    rig_destroy(r);
+}
+END_TEST
+
+TCase *test_server_leave(void);
+TCase *test_server_leave(void) {
+    TCase *tests = tcase_create("server_leave");
+    tcase_add_test(tests, sums_do_not_wait_for_who_is_about_to_leave);
+    tcase_add_test(tests, what_was_not_sent_is_told_and_summed);
+    return tests;
+}
