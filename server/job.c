@@ -166,9 +166,19 @@ static void wind_up(ts_job *job) {
     if (server->transport->ops->end_job) server->transport->ops->end_job(server->transport, job->id);
 }
 
+/* All are gone, but one's next life is being let in. */
+static bool somebody_comes(const ts_job *job) {
+    uint64_t now_us = ts_server_now(job->server);
+    for (uint32_t w = 0; w < job->members.count; w++) {
+        uint64_t coming_us = job->members.members[w].coming_us;
+        if (coming_us > 0 && now_us - coming_us < ts_server_deadline_us(job->server)) return true;
+    }
+    return false;
+}
+
 static void check_finished(ts_job *job) {
     const ts_upstream *upstream = job->server->upstream;
-    if (job->members.gone < job->members.count || !ts_job_idle(job) || ts_checkpoint_pending(job)) return;
+    if (job->members.gone < job->members.count || somebody_comes(job) || !ts_job_idle(job) || ts_checkpoint_pending(job)) return;
     if (upstream && !upstream->ops->ended(upstream)) return;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "job=%s rounds=%llu", job->name,
            (unsigned long long)ts_store_version(&job->store));

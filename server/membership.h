@@ -34,6 +34,7 @@ typedef struct {
     bool returned;              /* this is not the first of its lives here */
     bool away;                  /* it has come back, or is about to leave: sums do not wait for it before it has asked for one */
     uint64_t from;              /* it owes pushes from this step on */
+    uint64_t coming_us;         /* GONE: when it was last heard that its next life is to come in */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
 } ts_member;

@@ -99,6 +99,7 @@ static bool is_undecided(const ts_job *job, const ts_slot *slot, uint32_t worker
 
 /* What the former life wanted is of no interest any more; what it pushed is settled here for good. */
 static void settle_former(ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
     for (uint32_t s = 0; s < job->store.count; s++) {
         ts_slice_state *slice = &job->store.slices[s];
         ts_slot *slot = &slice->slots[worker];
@@ -107,7 +108,9 @@ static void settle_former(ts_job *job, uint32_t worker) {
             ts_round_receipt(job, slice, TS_RECEIPT_RETURNED, worker, slot->step);
             ts_store_drop(slice, worker);
         }
-        slot->settled = slot->frame ? slot->step + 1 : slot->next;
+        /* A life of which nothing came leaves what was settled before: its `next` is where it should have begun. */
+        bool silent = member->returned && job->consistency->alone && !slot->frame && slot->next == member->from;
+        if (!silent) slot->settled = slot->frame ? slot->step + 1 : slot->next;
     }
 }
 
@@ -122,14 +125,15 @@ static void set_clock(ts_job *job, uint32_t worker, uint64_t from) {
  */
 static verdict let_in(ts_job *job, uint32_t worker, uint32_t incarnation, uint64_t from) {
     ts_member *member = &job->members.members[worker];
-    verdict what = look(job, worker, from);
     bool moves = member->state == TS_MEMBER_ATTACHED && member->incarnation == incarnation;
+    if (!moves) ts_loss_give_up(job, worker, "its next life has come"); /* else the others, and so the step, wait for it */
+    if (job->state != TS_JOB_RUNNING) return BUSY;
+    verdict what = look(job, worker, from);
+    member->coming_us = ts_server_now(job->server);
     if (what == PASSED || (what == BUSY && !moves)) return what;
     if (moves) {
         member->from = from;
     } else {
-        ts_loss_give_up(job, worker, "its next life has come");
-        if (job->state != TS_JOB_RUNNING) return BUSY;
         settle_former(job, worker);
         ts_membership_return(&job->members, worker, incarnation, from);
     }

@@ -81,7 +81,7 @@ def replaced(victim):
 def awake_after(run, rest, pid):
     """The stopped one wakes up when the others have left, or long after the deadline."""
     def watch():
-        until = time.monotonic() + DEADLINE_S + 6
+        until = time.monotonic() + DEADLINE_S + 7.5  # and longer than the start's
         while time.monotonic() < until and any(alive(p) for p in rest.values()) and run.process.poll() is None:
             time.sleep(0.05)
         kill(pid, signal.SIGCONT)

@@ -13,6 +13,7 @@
 #include "worker/terse.h"
 
 #define TICK_US 20000u
+#define SLICES_MOST 64u
 
 const ts_cluster_tensor ts_cluster_tensors[TS_CLUSTER_TENSORS] = {
     {"a.weight", {30, 17}, 2, 510}, {"a.bias", {30}, 1, 30}, {"b.weight", {7, 6}, 2, 42}, {"c.scale", {1}, 1, 1}};
@@ -309,11 +310,27 @@ static void note_return(cluster *c, uint32_t w) {
     if (me->step > c->spec->steps[w]) me->step = c->spec->steps[w]; /* nothing is left to do */
 }
 
+/* What was refused is its own again when it leaves. Returns whether it is done. */
+static bool be_done(cluster *c, uint32_t w) {
+    ts_client *client = c->workers[w].client;
+    uint64_t step[SLICES_MOST] = {0};
+    bool back[SLICES_MOST] = {false};
+    uint32_t slices = ts_client_contract(client)->slice_count;
+    for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++) back[s] = ts_client_gives_back(client, s, &step[s]);
+    terse_status status = ts_client_done(client);
+    if (status == TERSE_EAGAIN) return false;
+    if (status != TERSE_OK) note_failure(c, "worker", w, "done failed");
+    for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++)
+        if (back[s]) note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_TAKEN_BACK, .worker = w, .slice = s, .step = step[s]});
+    return true;
+}
+
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     if (me->phase == GONE || c->dead[c->spec->network.servers + w] || sleeps(c, w)) return;
     ts_client_state state = ts_client_get_state(me->client);
     if (state == TS_CLIENT_FAILED && missed_the_end(c, w)) {
+        c->result->missed[w] = true;
         leave(c, w);
         return;
     }
@@ -322,7 +339,10 @@ static void drive(cluster *c, uint32_t w) {
         leave(c, w);
         return;
     }
-    if (state == TS_CLIENT_ATTACHING) return;
+    if (state == TS_CLIENT_ATTACHING) {
+        ts_client_come_back_due(me->client); /* given up on its way */
+        return;
+    }
     if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
         if (ts_client_resume(me->client) != TERSE_OK) return; /* it has failed */
         me->step = me->pushed = ts_client_resumed(me->client);
@@ -336,9 +356,7 @@ static void drive(cluster *c, uint32_t w) {
         note_return(c, w);
         if (me->phase == PUSHING && !met(c, w)) return;
         if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
-            terse_status status = ts_client_done(me->client);
-            if (status == TERSE_EAGAIN) return; /* first it comes back */
-            if (status != TERSE_OK) note_failure(c, "worker", w, "done failed");
+            if (!be_done(c, w)) return; /* first it comes back */
             me->phase = FETCHING;
         } else if (me->phase == PUSHING && push_step(c, w)) {
             me->phase = PULLING;
@@ -501,30 +519,6 @@ static void run_to_the_end(cluster *c) {
         char text[512] = "";
         if (c->workers[w].client) ts_client_waiting(c->workers[w].client, text, sizeof text);
         if (text[0]) note_failure(c, "still running, worker", w, text);
-    }
-}
-
-terse_status ts_cluster_result_create(ts_cluster_result *out, uint32_t workers) {
-    memset(out, 0, sizeof *out);
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-        size_t n = ts_cluster_tensors[t].n;
-        TS_REQUIRE((out->fetched[t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
-        for (uint32_t w = 0; w < workers; w++) {
-            TS_REQUIRE((out->replica[w][t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
-            TS_REQUIRE((out->residual[w][t] = ts_mem_aligned(n, sizeof(float))) != NULL, TERSE_ENOMEM);
-        }
-    }
-    return TERSE_OK;
-}
-
-void ts_cluster_result_free(ts_cluster_result *result) {
-    ts_mem_free(result->events);
-    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
-        ts_mem_free(result->fetched[t]);
-        for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) {
-            ts_mem_free(result->replica[w][t]);
-            ts_mem_free(result->residual[w][t]);
-        }
     }
 }
 

@@ -86,11 +86,12 @@ static inline bool ts_cluster_is_missed(const ts_cluster_spec *spec, uint32_t w)
 
 /* What happened, in the order in which it did. */
 typedef struct {
-    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_RECEIPT } kind;
+    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_TAKEN_BACK, TS_CLUSTER_RECEIPT } kind;
     uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step`, its own step number `local` */
     uint64_t step, local;
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
                              /* GIVEN_BACK: the worker has come back, and the slice's packet of `step` is its own again */
+                             /* TAKEN_BACK: it is done, and has taken that packet, which was refused, into its residual */
     uint64_t version;
     ts_receipt receipt;      /* of a server */
     uint32_t server;         /* which; with replicas two say the same of a slice */
@@ -100,6 +101,7 @@ typedef struct {
 typedef struct {
     bool finished;      /* every server FINISHED, every worker done */
     uint64_t returns;   /* how often a worker came back */
+    bool missed[TS_CLUSTER_WORKERS]; /* was given up, and came back when the others had finished */
     bool ended;         /* nobody is running any more, well or not */
     uint64_t took_us;
     char message[1024]; /* of the first that failed, or whom the run still waited for */

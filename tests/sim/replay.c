@@ -67,20 +67,25 @@ static terse_status keep_version(replay *r, uint32_t s, uint64_t version) {
     return TERSE_OK;
 }
 
-/* What was returned goes back into the residual, or out of the estimate, before the next gradient enters. */
+/* What was returned goes back into the residual, or out of the estimate, before the next gradient enters, or at the end. */
+static terse_status take_back_slice(replay *r, uint32_t w, uint32_t s) {
+    sent_packet *packet = &r->sent[w][s];
+    const ts_slice *slice = &r->o->contract->slices[s];
+    uint32_t t = slice->tensor;
+    float *residual = r->o->result->residual[w][t] + slice->first, *estimate = r->o->estimate[w][t] + slice->first;
+    bool estimates = ts_config_estimates(r->o->config);
+    if (!packet->returned || !r->o->config->error_feedback.enabled) return TERSE_OK;
+    packet->returned = false;
+    if (estimates) memset(residual, 0, slice->n * sizeof *residual);
+    TS_TRY(ts_encoder_take_back(r->o->up[w][t], r->o->scratch, s - r->o->contract->tensors[t].first_slice, packet->step, packet->bytes,
+                                packet->len, residual));
+    for (size_t j = 0; estimates && j < slice->n; j++) estimate[j] -= residual[j];
+    return TERSE_OK;
+}
+
 static terse_status take_back(replay *r, uint32_t w, uint32_t t) {
     const ts_tensor *tensor = &r->o->contract->tensors[t];
-    for (uint32_t i = 0; i < tensor->slices && r->o->config->error_feedback.enabled; i++) {
-        sent_packet *packet = &r->sent[w][tensor->first_slice + i];
-        const ts_slice *slice = &r->o->contract->slices[tensor->first_slice + i];
-        float *residual = r->o->result->residual[w][t] + slice->first, *estimate = r->o->estimate[w][t] + slice->first;
-        bool estimates = ts_config_estimates(r->o->config);
-        if (!packet->returned) continue;
-        packet->returned = false;
-        if (estimates) memset(residual, 0, slice->n * sizeof *residual);
-        TS_TRY(ts_encoder_take_back(r->o->up[w][t], r->o->scratch, i, packet->step, packet->bytes, packet->len, residual));
-        for (size_t j = 0; estimates && j < slice->n; j++) estimate[j] -= residual[j];
-    }
+    for (uint32_t i = 0; i < tensor->slices; i++) TS_TRY(take_back_slice(r, w, tensor->first_slice + i));
     return TERSE_OK;
 }
 
@@ -139,6 +144,16 @@ static void on_given_back(replay *r, const ts_cluster_event *event) {
                  event->worker, event->slice, (unsigned long long)packet->step, packet->open ? "open" : "used");
     packet->open = false;
     packet->returned = true;
+}
+
+static terse_status on_taken_back(replay *r, const ts_cluster_event *event) {
+    sent_packet *packet = &r->sent[event->worker][event->slice];
+    if (packet->step != event->step || !packet->returned)
+        complain(r, "worker %u took step %llu of slice %u back, which was not returned", event->worker, (unsigned long long)event->step,
+                 event->slice);
+    TS_TRY(take_back_slice(r, event->worker, event->slice));
+    packet->step = UINT64_MAX; /* whoever says again that it came too late says nothing new */
+    return TERSE_OK;
 }
 
 static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
@@ -225,6 +240,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     case TS_CLUSTER_PUSHED: return on_pushed(r, event);
     case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
     case TS_CLUSTER_GIVEN_BACK: on_given_back(r, event); return TERSE_OK;
+    case TS_CLUSTER_TAKEN_BACK: return on_taken_back(r, event);
     default: break;
     }
     switch (event->receipt.kind) {
@@ -236,10 +252,11 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     }
 }
 
-static void look_for_lost_packets(replay *r) {
+/* What a dead worker's network lost is lost, and who came back too late has nobody to give it to. */
+static void look_for_lost_packets(replay *r, const ts_cluster_result *run) {
     for (uint32_t w = 0; w < r->o->spec->network.workers; w++)
         for (uint32_t s = 0; s < r->o->contract->slice_count; s++)
-            if (r->sent[w][s].open && !ts_cluster_dies(r->o->spec, w)) /* what a dead worker's network lost is lost */
+            if (r->sent[w][s].open && !ts_cluster_dies(r->o->spec, w) && !run->missed[w])
                 complain(r, "step %llu of worker %u at slice %u was never used", (unsigned long long)r->sent[w][s].step, w, s);
 }
 
@@ -255,7 +272,7 @@ static void free_replay(replay *r) {
 
 static terse_status play(replay *r, const ts_cluster_result *run) {
     for (size_t i = 0; i < run->event_count; i++) TS_TRY(on_event(r, &run->events[i]));
-    look_for_lost_packets(r);
+    look_for_lost_packets(r, run);
     return TERSE_OK;
 }
 

@@ -17,10 +17,17 @@ static bool is_between(const ts_client *client) {
     return client->deferred_tensors == 0;
 }
 
+/* Also who is on its way back is given up, when some server does not hear it. */
+static bool is_on_its_way(const ts_client *client) { return client->state == TS_CLIENT_ATTACHING && client->returning; }
+
+static bool may_return(const ts_client *client) {
+    return (client->state == TS_CLIENT_TRAINING || is_on_its_way(client)) && client->config->optimizer.name != TS_OPTIMIZER_NONE;
+}
+
 bool ts_client_note_stale(ts_client *client, const ts_client_server *server, const Terse__Abort *message) {
     bool other = message->incarnation > 0 && message->incarnation != client->incarnation;
     if (other || client->stale) return true; /* said of a former life, or known */
-    if (client->state != TS_CLIENT_TRAINING || client->config->optimizer.name == TS_OPTIMIZER_NONE) return false;
+    if (!may_return(client)) return false;
     client->stale = true;
     ts_log(TS_LOG_WARN, "client", "given up by the servers: this worker will come back", "server=\"%s\" step=%" PRIu64 " reason=\"%s\"",
            ts_client_server_name(client, server), ts_client_step(client), message->reason);
@@ -60,7 +67,7 @@ void ts_client_begin_return(ts_client *client) {
 
 bool ts_client_comes_back(ts_client *client) {
     if (!client->stale || client->state == TS_CLIENT_FAILED) return false;
-    if (client->state != TS_CLIENT_TRAINING || !is_between(client)) {
+    if (!is_on_its_way(client) && (client->state != TS_CLIENT_TRAINING || !is_between(client))) {
         ts_client_told_to_end(client, TERSE_ESTALE, "the servers have given this worker up in the middle of a step, or when it "
                               "had pushed its last");
         return false;
