@@ -93,8 +93,8 @@ $(GEN_OBJ): $(BUILD)/gen/terse.pb-c.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(filter-out -W%,$(ALL_CFLAGS)) -MMD -MP -c -o $@ $<
 $(BUILD)/obj/server/optimizer_kernels_scalar.o: ISA := -O3
-$(BUILD)/obj/%_avx2.o: ISA := -O3 -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
-$(BUILD)/obj/%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mbmi2 -mlzcnt -mpopcnt -mf16c
+$(BUILD)/obj/%_avx2.o: ISA := -O3 -mavx2 -mfma -mbmi2 -mlzcnt -mpopcnt -mf16c
+$(BUILD)/obj/%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mbmi2 -mlzcnt -mpopcnt -mf16c
 $(BUILD)/obj/%.o: %.c | $(GEN)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(ISA) -MMD -MP -c -o $@ $<

@@ -68,3 +68,15 @@ unsigned ts_cpu_cores(void) {
     if (sched_getaffinity(0, sizeof set, &set) == 0) return (unsigned)CPU_COUNT(&set);
     return online < 1 ? 1 : (unsigned)online;
 }
+
+bool ts_cpu_asks(void) {
+    static atomic_int known; /* 1: no, 2: yes */
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (answer == 0) {
+        const char *text = getenv("TERSE_ASK");
+        bool asks = text && (text[0] == '0' || text[0] == '1') && !text[1] ? text[0] == '1' : !ts_cpu_supports(TS_SIMD_AVX512);
+        answer = 1 + asks;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == 2;
+}

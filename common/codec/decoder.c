@@ -29,7 +29,7 @@ static bool values_valid(const opened *o) {
     return true;
 }
 
-static terse_status open_sparse(opened *o, ts_scratch *scratch) {
+static terse_status open_sparse(opened *o, ts_scratch *scratch, const float *near) {
     ts_packet_parts parts;
     TS_TRY(ts_packet_split(&o->slice, o->bytes, o->len, &parts));
     o->k = parts.k;
@@ -40,6 +40,9 @@ static terse_status open_sparse(opened *o, ts_scratch *scratch) {
     TS_REQUIRE(replaces || values_valid(o), TERSE_ECORRUPT); /* new values are whatever the sender's are */
     o->index = ts_scratch_reserve(scratch, TS_SLOT_DECODED_INDEX, o->k * sizeof *o->index);
     TS_REQUIRE(o->index, TERSE_ENOMEM);
+    if (parts.index && parts.index->decode_near && near) {
+        return parts.index->decode_near(parts.indices, parts.indices_len, o->k, o->slice.n, o->index, near);
+    }
     if (parts.index) return parts.index->decode(parts.indices, parts.indices_len, o->k, o->slice.n, o->index);
     uint64_t *bitmap = ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (o->slice.n + 63) / 64 * sizeof *bitmap);
     TS_REQUIRE(bitmap, TERSE_ENOMEM);
@@ -67,12 +70,13 @@ static terse_status open_delta(opened *o, const ts_decode_state *state, uint64_t
     return open_dense(o);
 }
 
+/* near: [borrow] the slice's floats that will be added to, or NULL: then none are asked for ahead. */
 static terse_status open_packet(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
-                                const uint8_t *packet, size_t len, opened *o) {
+                                const uint8_t *packet, size_t len, const float *near, opened *o) {
     TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
     *o = (opened){.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
     TS_TRY(ts_packet_unwrap(&o->slice, scratch, packet, len, &o->bytes, &o->len));
-    if (o->slice.format.sparse) return open_sparse(o, scratch);
+    if (o->slice.format.sparse) return open_sparse(o, scratch, near);
     if (ts_delta_in(spec->pipeline)) return TERSE_OK;
     if (!o->slice.view.stage) return open_dense(o);
     o->k = o->slice.n;
@@ -112,7 +116,7 @@ static bool is_dense(const opened *o) {
 terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode_state *state, uint32_t slice,
                        uint64_t step, const uint8_t *packet, size_t len, ts_decoded *out) {
     opened o;
-    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
+    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, NULL, &o));
     bool delta = ts_delta_in(spec->pipeline);
     float *x = ts_scratch_reserve(scratch, TS_SLOT_DECODED_VALUE, (delta ? o.slice.n : o.k) * sizeof *x);
     TS_REQUIRE(x, TERSE_ENOMEM);
@@ -142,7 +146,7 @@ terse_status ts_decode_add(ts_scratch *scratch, const ts_codec_spec *spec, ts_de
         ts_scratch_kernels(scratch)->add(accumulator, decoded.value, decoded.count);
         return TERSE_OK;
     }
-    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, &o));
+    TS_TRY(open_packet(scratch, spec, slice, step, packet, len, accumulator, &o));
     if (o.slice.view.stage) {
         ts_transform_product(scratch, &o.slice.view, &o.factors, TS_PRODUCT_ADD, accumulator);
         return TERSE_OK;

@@ -162,7 +162,7 @@ static inline __attribute__((always_inline)) void encode_run(ts_bit_writer *to, 
     for (; i < end; i++) {
         uint64_t gap = index[i] - next, limit = n - (k - i) - next;
         unsigned r = parameter(state);
-        if (near) __builtin_prefetch(near + index[i], 1);
+        if (near) __builtin_prefetch(near + index[i], 0, 2);
         if (__builtin_expect(is_usual(gap, r, limit), 1)) {
             usual_code code = usual_of_quotient[gap >> r];
             uint64_t low = gap - ((uint64_t)code.base << r);
@@ -235,7 +235,9 @@ static uint64_t any_gap(ts_bit_reader *reader, unsigned r, uint64_t limit) {
     return (uint64_t)q << r | ts_bits_low(word >> q >> 1, r);
 }
 
-static terse_status rice_decode(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index) {
+/* `near` NULL: nothing is asked for. */
+static inline __attribute__((always_inline)) terse_status decode_all(const uint8_t *in, size_t len, size_t k, size_t n,
+                                                                    uint32_t *index, const float *near) {
     TS_REQUIRE(k <= n, TERSE_ECORRUPT);
     if (k == 0) return len == 0 ? TERSE_OK : TERSE_ECORRUPT;
     ts_bit_reader reader = ts_bits_read(in, len);
@@ -255,11 +257,21 @@ static terse_status rice_decode(const uint8_t *in, size_t len, size_t k, size_t 
             }
             TS_REQUIRE(gap <= limit && reader.at <= end, TERSE_ECORRUPT);
             index[i] = (uint32_t)(next + gap);
+            if (near) __builtin_prefetch(near + next + gap, 0, 2);
             learn(&state, gap, rate);
             next += gap + 1;
         }
     }
     return ts_bits_at_end(&reader) ? TERSE_OK : TERSE_ECORRUPT;
+}
+
+static terse_status rice_decode(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index) {
+    return decode_all(in, len, k, n, index, NULL);
+}
+
+static terse_status rice_decode_near(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index,
+                                     const float *near) {
+    return decode_all(in, len, k, n, index, near);
 }
 
 const ts_index_stage ts_index_rice = {
@@ -273,4 +285,5 @@ const ts_index_stage ts_index_rice = {
     .encode = rice_encode,
     .encode_near = rice_encode_near,
     .decode = rice_decode,
+    .decode_near = rice_decode_near,
 };

@@ -45,17 +45,21 @@
 
 TS_QUANTISE_KERNELS(scalar)
 #if defined(__x86_64__)
-TS_QUANTISE_KERNELS(avx2)
-uint32_t ts_sweep_sums_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2]);
-uint32_t ts_sweep_beside_avx2(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2],
-                              const ts_beside *work);
-void ts_sweep_natural_avx2(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out);
-void ts_sweep_floats_avx2(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond);
-size_t ts_select_avx2(ts_sweep *s, size_t first, size_t end, ts_candidates *c);
-size_t ts_select_pair_avx2(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]);
-void ts_keep_above_avx2(ts_candidates *c, uint32_t level);
-size_t ts_between_avx2(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between,
-                       size_t room, size_t *above);
+/* What has one loop for the scalar reference and NEON has more of them here. */
+#define TS_X86_KERNELS(level) \
+    TS_QUANTISE_KERNELS(level) \
+    uint32_t ts_sweep_sums_##level(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2]); \
+    uint32_t ts_sweep_beside_##level(ts_sweep *s, size_t first, size_t end, unsigned wanted, double sums[2], \
+                                  const ts_beside *work); \
+    void ts_sweep_natural_##level(ts_sweep *s, size_t first, size_t end, const ts_stochastic *how, size_t block, uint8_t *out); \
+    void ts_sweep_floats_##level(ts_sweep *s, size_t first, size_t end, ts_float_kind kind, uint8_t *out, size_t *beyond); \
+    size_t ts_select_##level(ts_sweep *s, size_t first, size_t end, ts_candidates *c); \
+    size_t ts_select_pair_##level(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2]); \
+    void ts_keep_above_##level(ts_candidates *c, uint32_t level); \
+    size_t ts_between_##level(const uint32_t *v, size_t n, uint32_t mask, uint32_t low, uint32_t high, uint32_t *between, \
+                           size_t room, size_t *above);
+TS_X86_KERNELS(avx2)
+TS_X86_KERNELS(avx512)
 #endif
 
 #endif

@@ -165,6 +165,8 @@ typedef struct ts_index_stage {
      * Returns TERSE_OK, or TERSE_ECORRUPT unless they are strictly ascending, below n, and what encode() writes.
      */
     terse_status (*decode)(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index);
+    /* The same, and near[i] is asked for from memory for each index i. NULL where decoding leaves no time for that. */
+    terse_status (*decode_near)(const uint8_t *in, size_t len, size_t k, size_t n, uint32_t *index, const float *near);
 } ts_index_stage;
 
 /* Byte packs: lossless, over the bytes of a packet. */

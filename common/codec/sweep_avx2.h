@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include "common/base/cpu.h"
 #include "common/codec/kernels.h"
 #include "common/codec/stage.h"
 
@@ -46,20 +47,37 @@ INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
     return out;
 }
 
-INLINE void ask_from(const float *x, size_t ahead) {
+/*
+ * How a loop goes over memory. Where asking pays (ts_cpu_asks()) from two places at once, half a run apart, and with
+ * hints; elsewhere half and ahead are 0: straight on, and the CPU sees by itself what comes next.
+ */
+typedef struct { size_t half, ahead; } places;
+
+INLINE places places_of(size_t n) {
+    return ts_cpu_asks() ? (places){n / 2 / GROUP * GROUP, AHEAD} : (places){0, 0};
+}
+
+/*
+ * Where CPUs see far enough ahead by themselves, work beside the sweep goes in turns of that many elements: a turn is
+ * taken in, then the work is done, and meanwhile the turn after the next one is asked for, which the CPU then does not
+ * see coming. From group to group instead, neither is hidden behind the other.
+ */
+#define TURN 256
+#define TURN_AHEAD (5 * TURN / 2)
+
+INLINE size_t ahead_alone(void) { return ts_cpu_asks() ? AHEAD_ALONE : 0; }
+
+INLINE void ask(const float *x, size_t ahead) {
+    if (ahead == 0) return;
     _mm_prefetch((const char *)(x + ahead), _MM_HINT_T0);
     _mm_prefetch((const char *)(x + ahead + GROUP / 2), _MM_HINT_T0);
 }
 
-INLINE void ask(const float *x) { ask_from(x, AHEAD); }
-
 INLINE void ask_sweep(const ts_sweep *s, size_t i, sweep_kind kind, size_t ahead) {
-    if (kind != BLANK) ask_from(s->residual + i, ahead);
-    if (kind != SCAN) ask_from(s->gradient + i, ahead);
-    if (kind == GENERAL && s->velocity) ask_from(s->velocity + i, ahead);
+    if (kind != BLANK) ask(s->residual + i, ahead);
+    if (kind != SCAN) ask(s->gradient + i, ahead);
+    if (kind == GENERAL && s->velocity) ask(s->velocity + i, ahead);
 }
-
-INLINE void ask_ahead(const ts_sweep *s, size_t i, sweep_kind kind) { ask_sweep(s, i, kind, AHEAD); }
 
 INLINE void keep(const ts_sweep *s, size_t i, swept x, __m256i magnitude, sweep_kind kind) {
     if (kind == SCAN) return;
@@ -80,7 +98,9 @@ INLINE bool is_plain(const ts_sweep *s) { return !s->velocity && !s->params && s
  * Quantisers with a scale run over a block that is in the cache already, while memory would idle: they ask for the same
  * place of the next block. Behind a tensor's end nothing is there, and nothing happens.
  */
-INLINE void ask_next_block(const float *x) { _mm_prefetch((const char *)(x + TS_BLOCK_ELEMS), _MM_HINT_T1); }
+INLINE void ask_next_block(const float *x, bool asks) {
+    if (asks) _mm_prefetch((const char *)(x + TS_BLOCK_ELEMS), _MM_HINT_T1);
+}
 
 /* Bits of eight bfloat16 in the upper halves of the lanes, to nearest even, never infinite. */
 INLINE __m256i bf16_bits(__m256 v) {
