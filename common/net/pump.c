@@ -20,7 +20,7 @@
 #define SLACK_NS 1000UL      /* how late a nap may end; Linux's default of 50 µs would be most of it */
 #define BUSY_SPIN_US 1000u   /* without traffic, while requests are open */
 #define QUICK_FOR_US 10000u  /* after traffic */
-#define ASIDE_MS 5u          /* between two looks whether somebody else still moves the bytes */
+#define ASIDE_MS 1u          /* between two looks whether somebody else still moves the bytes */
 
 struct ts_pump {
     ts_transport *transport;

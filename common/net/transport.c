@@ -23,9 +23,15 @@ uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32
     return transport->peer_count;
 }
 
-bool ts_transport_crowded(const ts_transport *transport) {
+/* Cores between so many times the processes and twice as many, unless the environment says how many threads there shall be. */
+static bool few_cores(const ts_transport *transport, unsigned from) {
     const char *threads = getenv("TERSE_THREADS");
+    unsigned cores = ts_cpu_cores(), processes = transport->neighbours;
     if (threads && strcmp(threads, "one") == 0) return true;
     if (threads && strcmp(threads, "several") == 0) return false;
-    return ts_cpu_cores() < 2 * transport->neighbours;
+    return cores >= from * processes && cores < 2 * processes;
 }
+
+bool ts_transport_crowded(const ts_transport *transport) { return few_cores(transport, 0); }
+
+bool ts_transport_one_each(const ts_transport *transport) { return few_cores(transport, 1); }

@@ -19,7 +19,7 @@ typedef struct ts_transport ts_transport;
 
 typedef enum { TS_ROLE_SERVER = 0, TS_ROLE_WORKER = 1, TS_ROLE_NONE = 2 } ts_role;
 
-#define TS_AWAKE_US 200u /* after traffic a process polls for so long before it sleeps */
+#define TS_AWAKE_US 100u /* after traffic a process polls for so long before it sleeps */
 
 #define TS_JOB_NAME_CHARS 32 /* the end included */
 
@@ -108,6 +108,8 @@ uint32_t ts_transport_find(const ts_transport *transport, ts_role role, uint32_t
  * otherwise with TERSE_THREADS=one (always so) or several (never). Thread: any.
  */
 bool ts_transport_crowded(const ts_transport *transport);
+/* Whether they have one each, all the same. TERSE_THREADS as above. Thread: any. */
+bool ts_transport_one_each(const ts_transport *transport);
 /* The peer number of a job's worker; peer_count when there is none. */
 uint32_t ts_transport_worker(const ts_transport *transport, uint32_t job, uint32_t index);
 

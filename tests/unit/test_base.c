@@ -170,11 +170,15 @@ START_TEST(cores_are_few_where_a_process_has_less_than_two) {
     ck_assert(!ts_transport_crowded(&transport));
     transport.neighbours++;
     ck_assert(ts_transport_crowded(&transport));
+    transport.neighbours = ts_cpu_cores();
+    ck_assert(ts_transport_crowded(&transport) && ts_transport_one_each(&transport));
+    transport.neighbours++;
+    ck_assert(ts_transport_crowded(&transport) && !ts_transport_one_each(&transport));
     setenv("TERSE_THREADS", "several", 1);
-    ck_assert(!ts_transport_crowded(&transport));
+    ck_assert(!ts_transport_crowded(&transport) && !ts_transport_one_each(&transport));
     setenv("TERSE_THREADS", "one", 1);
     transport.neighbours = 0;
-    ck_assert(ts_transport_crowded(&transport));
+    ck_assert(ts_transport_crowded(&transport) && ts_transport_one_each(&transport));
     setenv("TERSE_THREADS", kept, 1);
     if (!set) unsetenv("TERSE_THREADS");
 }

@@ -72,6 +72,8 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uin
                                    size_t count) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
 bool ts_client_pushed(ts_client *client, uint32_t tensor);
+/* Whether it has sent packets so large that each has a frame of its own. */
+bool ts_client_sends_large(const ts_client *client);
 /*
  * Whether a wait for version `version` of the tensor (pull) or for the acknowledgement of the push that leads to it can
  * end. Returns TERSE_OK; TERSE_ESTATE: the pull was never asked for, or the gradient waits (clip_norm) for the step's

@@ -155,6 +155,7 @@ struct ts_client {
     uint32_t ahead;         /* in a step: its first so many tensors may be decoded as they come; 0: not in a step */
     size_t unanswered_bytes; /* of large packets */
     bool impatient;         /* nothing came for long enough: this step goes on without waiting */
+    bool sends_large;       /* has sent a packet in a frame of its own */
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;
     struct {

@@ -227,6 +227,7 @@ static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint
     slot->state = TS_SLOT_SENT;
     tensor->unanswered++;
     client->unanswered_bytes += len;
+    client->sends_large = true;
     client->counters.push_payload_bytes += len;
     ts_client_send(client, server, ts_buffer_ref(frame));
     ts_client_asked(client, server, 0);
@@ -425,6 +426,8 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t
 }
 
 void ts_client_set_samples(ts_client *client, uint32_t samples) { client->samples = samples; }
+
+bool ts_client_sends_large(const ts_client *client) { return client->sends_large; }
 
 bool ts_client_pushed(ts_client *client, uint32_t tensor) {
     if (client->stale) return true; /* it is settled by coming back, which is not for the middle of a step */

@@ -10,6 +10,7 @@
 #include "common/net/pump.h"
 
 #define TICK_MS 50u
+#define CALL_EVERY_US 500u
 
 typedef struct mail {
     struct mail *next;
@@ -27,6 +28,7 @@ struct ts_comm_thread {
     bool started;
     pthread_mutex_t driver; /* around every use of the real transport; taken before the options' mutex, never after */
     atomic_uint driven;     /* user threads that move bytes themselves */
+    atomic_uint_fast64_t called_us; /* when it was last called to take over */
     atomic_bool busy;       /* the transport had requests under way when the last of them looked */
     bool delivered;         /* under driver */
     pthread_t thread;
@@ -195,7 +197,12 @@ bool ts_comm_thread_poll(ts_comm_thread *comm) {
 
 void ts_comm_thread_rest(ts_comm_thread *comm, bool hurry) {
     bool last = atomic_fetch_sub(&comm->driven, 1) == 1;
-    if (last && (hurry || atomic_load(&comm->has_mail) || atomic_load(&comm->busy))) uv_async_send(&comm->wake);
+    if (!last || (!hurry && !atomic_load(&comm->has_mail) && !atomic_load(&comm->busy))) return;
+    uint64_t now_us = mail_now_us(&comm->stand_in);
+    /* Called a moment ago it looks again in a moment, whatever it found; calls that follow each other need it in none. */
+    if (!hurry && now_us - atomic_load(&comm->called_us) < CALL_EVERY_US) return;
+    atomic_store(&comm->called_us, now_us);
+    uv_async_send(&comm->wake);
 }
 
 /* ---- the loop's other callbacks ---- */

@@ -259,13 +259,13 @@ terse_status terse_progress(terse *client) {
     TS_TRY(enter(client));
     ts_client_flush(client->client);
     while (ts_terse_progress(client)) {}
-    if (client->may_drive) {
-        ts_terse_drive(client);
+    ts_terse_drive(client);
+    if (client->drivers > 0) {
         pthread_mutex_unlock(&client->mutex);
         while (ts_comm_thread_poll(client->comm)) {}
         pthread_mutex_lock(&client->mutex);
-        ts_terse_rest(client);
     }
+    ts_terse_rest(client);
     return ts_terse_leave(client, ts_client_failure(client->client));
 }
 

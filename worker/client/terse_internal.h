@@ -20,6 +20,7 @@ struct terse {
     uint64_t ticked_us;     /* without a thread */
     uint64_t wait_us;
     bool may_drive;         /* its own threads move bytes while they wait (terse_drive.c) */
+    bool may_drive_large;   /* … when its packets are large */
     unsigned drivers;       /* calls in which they do */
     uint64_t moved_us;      /* when bytes moved last in them, or something else was done */
     terse_status failure;   /* of open */
@@ -29,7 +30,8 @@ struct terse {
 /* Moves bytes once, without a thread; the mutex is held. Returns whether any moved. */
 bool ts_terse_progress(terse *client);
 /* ---- terse_drive.c; the mutex is held on entry and return, and may be let go of in between ---- */
-bool ts_terse_may_drive(const terse *client);
+/* Once, when it is known who is there. */
+void ts_terse_choose(terse *client);
 /* From here until rest, which may be nested, this thread moves the bytes: in await, and whenever the core lets go of its lock. */
 void ts_terse_drive(terse *client);
 void ts_terse_rest(terse *client);

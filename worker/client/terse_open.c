@@ -102,7 +102,7 @@ static terse_status open_core(terse *client) {
     TS_TRY(ts_client_create(client->config, transport, &client->client));
     ts_client_set_pause(client->client, pause_a_little, client);
     if (!client->comm) return TERSE_OK;
-    client->may_drive = ts_terse_may_drive(client);
+    ts_terse_choose(client);
     ts_client_set_lock(client->client, lock, unlock, client);
     return ts_comm_thread_start(client->comm, tick, client);
 }
