@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every pipeline must keep: all registered stages and hundreds of generated legal pipelines × sizes × inputs ×
- * vector levels. With TERSE_TEST_LONG=1 every combination, else large tensors meet a few inputs each.
+ * vector levels. With TERSE_TEST_LONG=1 every combination, else large tensors meet a few inputs each. Then a family of
+ * sizes is many tests, each of every so many-th pipeline; TERSE_TEST_SHARE=I/N runs tests I, I + N, I + 2 N ... of each.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/random.h"
@@ -12,6 +15,7 @@
 #define LEAST_PIPELINES 300u
 #define LARGE_ELEMS 65537u
 #define HUGE_ELEMS 4000000u
+#define SHARES 48 /* tests of a family, of every combination */
 #define HUGE_SLICE 262144u /* what servers cut tensors into by default */
 
 static const size_t small_sizes[] = {0, 1, 2, 3, 7, 63, 64, 65, 1000};
@@ -31,6 +35,18 @@ static ts_contract_case case_of(const ts_contract_bench *b, size_t i, size_t n, 
                               .slice_elems = slice,
                               .steps = steps,
                               .turn = (unsigned)i};
+}
+
+static int shares(void) { return ts_contract_long() ? SHARES : 1; }
+
+/* Whether the environment asks for this test. */
+static bool is_wanted(int share) {
+    const char *text = getenv("TERSE_TEST_SHARE");
+    int which = 0, of = 0;
+    if (!text || !ts_contract_long()) return true;
+    bool fits = sscanf(text, "%d/%d", &which, &of) == 2 && of > 0 && of <= SHARES && which >= 0 && which < of;
+    ck_assert_msg(fits, "TERSE_TEST_SHARE=%s: I/N with N up to %d and I below N", text, SHARES);
+    return share % of == which;
 }
 
 static bool contains(const ts_pipeline *p, const ts_stage_entry *entry) {
@@ -63,8 +79,9 @@ START_TEST(generated_pipelines_are_many_and_leave_no_stage_out) {
 END_TEST
 
 START_TEST(small_tensors_keep_the_contract) {
+    if (!is_wanted(_i)) return;
     ts_contract_bench *b = ts_contract_open(small_sizes[sizeof small_sizes / sizeof small_sizes[0] - 1]);
-    for (size_t i = 0; i < b->generated.count; i++) {
+    for (size_t i = (size_t)_i; i < b->generated.count; i += (size_t)shares()) {
         for (size_t s = 0; s < sizeof small_sizes / sizeof small_sizes[0]; s++) {
             for (unsigned kind = 0; kind < TS_CONTRACT_INPUTS; kind++) {
                 unsigned steps = small_sizes[s] < 65 || ts_contract_long() ? 3 : 2;
@@ -78,8 +95,9 @@ START_TEST(small_tensors_keep_the_contract) {
 END_TEST
 
 START_TEST(large_tensors_keep_the_contract) {
+    if (!is_wanted(_i)) return;
     ts_contract_bench *b = ts_contract_open(LARGE_ELEMS);
-    for (size_t i = 0; i < b->generated.count; i++) {
+    for (size_t i = (size_t)_i; i < b->generated.count; i += (size_t)shares()) {
         for (size_t s = 0; s < 2; s++) {
             for (unsigned kind = 0; kind < TS_CONTRACT_INPUTS; kind++) {
                 if (!ts_contract_long() && (i / 2 + kind) % TS_CONTRACT_INPUTS != 0) continue;
@@ -94,9 +112,10 @@ START_TEST(large_tensors_keep_the_contract) {
 END_TEST
 
 START_TEST(huge_tensors_keep_the_contract) {
+    if (!is_wanted(_i)) return;
     static const char *const some[] = {"topk:0.001 | int8 | rice", "fp32", "linear:4", "powersgd:2 | fp16"};
     ts_contract_bench *b = ts_contract_open(HUGE_ELEMS);
-    for (size_t i = 0; i < b->generated.count; i++) {
+    for (size_t i = (size_t)_i; i < b->generated.count; i += (size_t)shares()) {
         ts_contract_case c = case_of(b, i, HUGE_ELEMS, TS_CONTRACT_REAL, 1);
         c.kind = i % 2 ? TS_CONTRACT_REAL : (unsigned)(i / 2) % TS_UNIT_INPUTS;
         if (!ts_contract_long()) {
@@ -114,10 +133,10 @@ END_TEST
 TCase *test_codec_contract(void);
 TCase *test_codec_contract(void) {
     TCase *tests = tcase_create("codec_contract");
-    tcase_set_timeout(tests, ts_contract_long() ? 3600 : 180);
+    tcase_set_timeout(tests, ts_contract_long() ? 600 : 180);
     tcase_add_test(tests, generated_pipelines_are_many_and_leave_no_stage_out);
-    tcase_add_test(tests, small_tensors_keep_the_contract);
-    tcase_add_test(tests, large_tensors_keep_the_contract);
-    tcase_add_test(tests, huge_tensors_keep_the_contract);
+    tcase_add_loop_test(tests, small_tensors_keep_the_contract, 0, shares());
+    tcase_add_loop_test(tests, large_tensors_keep_the_contract, 0, shares());
+    tcase_add_loop_test(tests, huge_tensors_keep_the_contract, 0, shares());
     return tests;
 }
