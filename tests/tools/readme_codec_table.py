@@ -22,6 +22,14 @@ def rows(results):
                f"{r['decode_add_gbps']:.3g} | {r['decode_add_over_sweep']:.2f} |")
 
 
+def cpu():
+    """The kind of CPU, as the kernel tells it."""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        facts = dict([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
+    kind = " ".join(f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts)
+    return f"{facts.get('model name', 'an unknown CPU')} ({kind})" if kind else facts.get("model name", "an unknown CPU")
+
+
 def main():
     if len(sys.argv) > 1:
         with open(sys.argv[1], encoding="utf-8") as file:
@@ -31,8 +39,8 @@ def main():
         results = json.loads(subprocess.run([f"{build}/terse", "bench", "codec", "--json"], check=True,
                                             capture_output=True, text=True).stdout)
     first = results[0]
-    table = [f"{first['n']:,} floats, one core, {first['simd']}, with error feedback; medians of {first['runs']} runs. The "
-             f"sweep is the bare `e += g` on the same buffers in the same run ({1000 * first['sweep_s']:.1f} ms). Relative "
+    table = [f"{first['n']:,} floats, one core of {cpu()}, {first['simd']}, with error feedback; "
+             f"medians of {first['runs']} runs. The sweep is the bare `e += g` on the same buffers in the same run ({1000 * first['sweep_s']:.1f} ms). Relative "
              "error is ‖g − C(g)‖ / ‖g‖ of one gradient; error feedback sends the rest later.", ""] + list(rows(results))
     with open("README.md", encoding="utf-8") as file:
         readme = file.read()
