@@ -196,7 +196,7 @@ typedef struct terse_stats {
     uint64_t lost_rounds;                          /* closed without a worker that still had to push */
     uint64_t lost_workers;                         /* given up, since nothing was heard of them */
     uint64_t parameters;                           /* elements */
-    double lost_l1, lost_l2;                       /* gradient that the workers which are done had not sent: Σ |x|, √Σ x² */
+    double lost_l1, lost_l2;                       /* of residuals, when their workers were done: Σ |x|, √Σ x² */
     uint64_t lost_nonzero;                         /* and elements; not of workers that were lost, which nobody knows */
     char parameters_xxh3[17];                      /* hash of the slices' hashes in tensor order, hexadecimal */
 } terse_stats;

@@ -122,7 +122,6 @@ typedef struct {
         ts_residual_format residual;
         double momentum_correction; /* 0: off */
         bool masking;
-        bool flush;                 /* what is left is pushed before a worker leaves; a matter of each worker */
         double clip_norm;           /* 0: off; the global norm, scaled by 1/sqrt(workers) at each worker */
         ts_nonfinite nonfinite;     /* error | skip | zero */
         struct {
@@ -130,6 +129,7 @@ typedef struct {
             double from;            /* ratio at step 0, exponentially down to each pipeline's own */
         } warmup;
     } error_feedback;
+    bool flush; /* error_feedback.flush: what is left is pushed before a worker leaves. A matter of each worker */
     char *keep; /* error_feedback.keep: a folder for what must outlive the process; "off", "auto". A matter of each host */
     struct {
         char *secret_file;    /* that servers and workers share, or NULL */

@@ -217,7 +217,7 @@ const ts_config_key ts_config_keys[] = {
             "SGD for those. 0: off. Only with optimizer `sgd`."},
     {"error_feedback.masking", TS_KEY_BOOL, AT(error_feedback.masking), "true",
      .doc = "With momentum correction: clear the momentum of what was sent."},
-    {"error_feedback.flush", TS_KEY_BOOL, AT(error_feedback.flush), "false",
+    {"error_feedback.flush", TS_KEY_BOOL, AT(flush), "false",
      .doc = "Push what is left of the residual before this worker leaves while others go on: up to 16 pushes of all that the "
             "pipeline can say, until a 10,000th of it is left. SIGTERM to a worker then means that it leaves, and the job goes "
             "on, where `checkpoint.dir` is not set. `false`: what is left is lost, and reported as such. Not with `ef21`."},

@@ -60,6 +60,10 @@ static void note_feedback(const ts_config *config, say_fn say, void *context) {
         say(context, "sparse pushes with momentum at the servers only: error_feedback.momentum_correction usually "
                      "gives better accuracy");
     }
+    if (config->flush && (!enabled || ts_config_estimates(config))) {
+        say(context, enabled ? "error_feedback.flush is not used with variant ef21: its residual is no sum that could be sent"
+                             : "error_feedback.flush is not used with error_feedback.enabled false: there is no residual");
+    }
     if (config->error_feedback.warmup.steps > 0 && !has_sparse(&config->push, true)) {
         say(context, "error_feedback.warmup concerns no tensor: no push pipeline has a ratio");
     }

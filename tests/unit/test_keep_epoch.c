@@ -136,6 +136,14 @@ static void begins_anew(const life *l) {
     close_stage(&s);
 }
 
+/* A byte of the file. */
+static void damage(off_t at, uint8_t with) {
+    int file = open(path, O_RDWR);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(pwrite(file, &with, 1, at), 1);
+    close(file);
+}
+
 START_TEST(a_file_of_another_epoch_is_refused_by_name) {
     make_dir();
     leave_something();
@@ -170,7 +178,15 @@ START_TEST(the_same_epoch_goes_on_from_it) {
     char message[TS_ERROR_CHARS];
     make_dir();
     leave_something();
+    ts_keep *file = NULL;
+    ts_error error = {""};
+    ts_keep_identity is;
+    ck_assert_ok(ts_keep_open_file(path, true, &file, &error));
+    ts_keep_set_ended(file); /* as it was thought to have */
+    ts_keep_close(file, false);
     ck_assert_msg(begin(&s, &(life){.epoch = FIRST, .joins = true}, param, message, sizeof message), "%s", message);
+    (void)look(&is);
+    ck_assert(!is.ended && is.epoch == FIRST && is.run == FIRST);
     for (int i = 0; i < ELEMS; i++) ck_assert_float_eq(ts_client_residual(s.client, 0)[i], i < 90 ? (float)(i + 1) : 0);
     close_stage(&s);
     remove_dir();
@@ -257,6 +273,15 @@ START_TEST(an_end_in_order_leaves_no_file) {
 }
 END_TEST
 
+START_TEST(of_another_worker_it_is_refused_in_the_same_epoch_too) {
+    make_dir();
+    leave_something();
+    damage((off_t)offsetof(ts_keep_head, worker), 1); /* as if worker 1's file had been copied here */
+    is_refused(&(life){.epoch = FIRST, .joins = true}, (const char *const[]){path, "worker 1 of job default", "This is worker 0", NULL});
+    remove_dir();
+}
+END_TEST
+
 START_TEST(packets_count_as_the_ledger_says) {
     make_dir();
     leave_something();
@@ -278,16 +303,6 @@ START_TEST(packets_count_as_the_ledger_says) {
     remove_dir();
 }
 END_TEST
-
-/* A byte of the file, from the front or (negative) from its end. */
-static void damage(off_t at, uint8_t with) {
-    struct stat info;
-    int file = open(path, O_RDWR);
-    ck_assert_int_ge(file, 0);
-    ck_assert_int_eq(fstat(file, &info), 0);
-    ck_assert_int_eq(pwrite(file, &with, 1, at), 1);
-    close(file);
-}
 
 START_TEST(a_damaged_file_is_named) {
     static const struct {
@@ -335,6 +350,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, what_the_checkpoint_lacks_is_set_aside);
     tcase_add_test(tests, a_job_that_ended_hinders_none);
     tcase_add_test(tests, an_end_in_order_leaves_no_file);
+    tcase_add_test(tests, of_another_worker_it_is_refused_in_the_same_epoch_too);
     tcase_add_test(tests, packets_count_as_the_ledger_says);
     tcase_add_test(tests, a_damaged_file_is_named);
     return tests;

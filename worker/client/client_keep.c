@@ -160,7 +160,7 @@ bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, co
     bool same = !ts_keep_other(client->keep) && was.epoch != 0 && was.epoch == client->job_epoch;
     if (!same && !settle(client, welcome)) return false;
     uint64_t run = run_of(welcome->resumed);
-    if (!same) ts_keep_set_epoch(client->keep, client->job_epoch, run ? run : client->job_epoch);
+    ts_keep_set_epoch(client->keep, client->job_epoch, same ? was.run : run ? run : client->job_epoch); /* it has not ended, either */
     client->keep_checked = true;
     return true;
 }

@@ -40,7 +40,7 @@ static bool between_steps(const ts_client *client) {
 
 bool ts_client_rest_due(ts_client *client) {
     uint64_t total = client->contract->total_steps, step = ts_client_step(client);
-    bool wanted = client->config->error_feedback.flush && keeps_sums(client);
+    bool wanted = client->config->flush && keeps_sums(client);
     if (!wanted || client->state != TS_CLIENT_TRAINING || client->stale || !between_steps(client)) return false;
     if (total > 0 && step >= total) return false; /* all end together: there is no round that it could be pushed in */
     ts_client_unsent now = ts_client_measure_unsent(client);

@@ -35,7 +35,7 @@ static terse_status push_all(terse *client) {
 }
 
 terse_status ts_terse_flush_rest(terse *client) {
-    if (!client->config->error_feedback.flush || ts_client_get_state(client->client) != TS_CLIENT_TRAINING) return TERSE_OK;
+    if (!client->config->flush || ts_client_get_state(client->client) != TS_CLIENT_TRAINING) return TERSE_OK;
     terse_status status = pull_all(client);
     while (status == TERSE_OK && ts_client_rest_due(client->client)) {
         status = push_all(client);

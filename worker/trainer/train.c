@@ -134,7 +134,7 @@ static terse_status check_signal(ts_training *run) {
     run->asked_to_stop = number == SIGTERM && ts_config_checkpoints(run->options->config) &&
                          terse_checkpoint(run->client, 1, what) == TERSE_OK;
     if (run->asked_to_stop) return TERSE_OK;
-    run->leaves = number == SIGTERM && run->options->config->error_feedback.flush && !ts_config_checkpoints(run->options->config);
+    run->leaves = number == SIGTERM && run->options->config->flush && !ts_config_checkpoints(run->options->config);
     if (run->leaves) return TERSE_OK;
     snprintf(what, sizeof what, "stopped by signal %d (%s) at step %llu", number, strsignal(number),
              (unsigned long long)run->step);
