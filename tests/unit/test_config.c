@@ -413,11 +413,9 @@ START_TEST(notes_tell_what_has_no_effect) {
     ck_assert_ptr_nonnull(strstr(all, "push.rules[0] matches every tensor"));
     ck_assert_ptr_nonnull(strstr(all, "optimizer.name is none"));
     ts_config_free(c);
-    static const char *const unused[] = {"variant: ef21", "enabled: false"};
+    static const char *const unused[] = {"error_feedback: {flush: true, variant: ef21}", "error_feedback: {flush: true, enabled: false}"};
     for (int i = 0; i < 2; i++) {
-        char text[80];
-        snprintf(text, sizeof text, "error_feedback: {flush: true, %s}\n", unused[i]);
-        c = must_load(text, NULL, 0);
+        c = must_load(unused[i], NULL, 0);
         all[0] = '\0';
         ts_config_notes(c, gather, all);
         ck_assert_ptr_nonnull(strstr(all, i ? "there is no residual" : "is not used with variant ef21"));
