@@ -31,7 +31,7 @@
  * that are not reached through shared memory, a message stays below the eager limit (no rendezvous), and what is
  * under way is kept to what sockets take: little at first, more as it is credited (as TCP itself grows its buffers),
  * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES, or each quarter of the window that
- * the last PREFIX told: a credit costs both sides some 4 µs, as much as 15 KiB of a frame.
+ * the last PREFIX told: each is a message to write and to read.
  */
 #ifndef TS_NET_MPI_INTERNAL_H
 #define TS_NET_MPI_INTERNAL_H
