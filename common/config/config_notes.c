@@ -48,6 +48,10 @@ static void note_feedback(const ts_config *config, say_fn say, void *context) {
     if (!enabled && !all_lossless(&config->push)) {
         say(context, "error_feedback.enabled is false: what a push leaves out is lost");
     }
+    if (ts_config_estimates(config) && config->consistency.on_worker_loss == TS_LOSS_GO_ON) {
+        say(context, "error_feedback.variant ef21 with consistency.on_worker_loss go_on: the last gradient of a worker that is lost "
+                     "stays in the mean for good; end is safer");
+    }
     if (!enabled && correction) {
         say(context, "error_feedback.momentum_correction is off with error_feedback.enabled false: the servers apply "
                      "optimizer.momentum to every tensor");

@@ -419,6 +419,7 @@ START_TEST(notes_tell_what_has_no_effect) {
         all[0] = '\0';
         ts_config_notes(c, gather, all);
         ck_assert_ptr_nonnull(strstr(all, i ? "there is no residual" : "is not used with variant ef21"));
+        ck_assert_int_eq(strstr(all, "stays in the mean for good") != NULL, i == 0);
         ts_config_free(c);
     }
     c = must_load("{}", NULL, 0);

@@ -248,19 +248,18 @@ START_TEST(rounds_without_stragglers_replay_bit_for_bit) {
 END_TEST
 
 /* Some workers die, in any state; the others finish, and every packet that was taken is used once. */
-START_TEST(jobs_go_on_without_workers_that_die) {
+static void run_deaths(uint64_t first, unsigned count, const char *const feedback[2]) {
     static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
                                         "consistency.mode=bsp"};
-    uint64_t first = 30000000;
-    unsigned count = seed_count(100);
     if (only_seed(&first)) count = 1;
     for (uint64_t seed = first; seed < first + count; seed++) {
         const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
+                                   feedback[0], feedback[1],
                                    "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
         ts_cluster_spec spec = uneven_spec_of(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 97));
         spec.overrides = overrides;
-        spec.override_count = seed % 4 == 3 ? 6 : 3;
+        spec.override_count = seed % 4 == 3 ? 8 : 5;
         spec.barrier = seed % 2;
         spec.network.workers = 2 + ts_random_below(&random, 4);
         uint32_t survivor = ts_random_below(&random, spec.network.workers);
@@ -274,6 +273,15 @@ START_TEST(jobs_go_on_without_workers_that_die) {
         cluster_equals_replay(seed, &spec);
     }
 }
+
+START_TEST(jobs_go_on_without_workers_that_die) {
+    static const char *const classic[2] = {"error_feedback.variant=classic", "servers.slice_elems=100"};
+    run_deaths(30000000, seed_count(100), classic);
+}
+END_TEST
+
+/* Their last gradients stay in the mean, as its definition has it: of what each worker said last, over all workers. */
+START_TEST(with_ef21_the_last_estimates_of_the_dead_stay) { run_deaths(35000000, 40, ef21); }
 END_TEST
 
 /* Some are stopped for longer than the deadline, or killed and replaced by a new process that finds what they have kept. */
@@ -556,6 +564,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, chosen_tensors_are_pulled_now_and_then);
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
     tcase_add_test(tests, jobs_go_on_without_workers_that_die);
+    tcase_add_test(tests, with_ef21_the_last_estimates_of_the_dead_stay);
     tcase_add_test(tests, workers_that_were_stopped_come_back);
     tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
     tcase_add_test(tests, workers_that_were_cut_off_come_back);
