@@ -42,7 +42,7 @@ static terse_status open_folder(ts_job *job, ts_error *error) {
     TS_TRY(ts_ckpt_make_id(c->epoch));
     memcpy(c->run, c->epoch, sizeof c->run);
     if (job->server->index == 0) {
-        size_t answers = (size_t)job->server->transport->servers + job->members.count;
+        size_t answers = (size_t)job->server->transport->servers + job->members.launched;
         c->lead.answers = ts_mem_calloc(answers, sizeof *c->lead.answers);
         c->lead.parts = ts_mem_calloc(answers, sizeof *c->lead.parts);
         TS_REQUIRE(c->lead.answers && c->lead.parts, TERSE_ENOMEM);

@@ -66,7 +66,7 @@ static terse_status name_of(const ts_job *job, const ts_slice_state *slice, cons
 /* One entry; marks come first in the file, so that all of it is aligned. */
 static terse_status add_entry(ts_job *job, ts_slice_state *slice, unsigned number, bool marks) {
     ts_checkpoint *c = &job->checkpoint;
-    uint32_t workers = job->members.count;
+    uint32_t workers = job->members.launched;
     ts_slice_array array;
     char *name = NULL;
     if (!ts_slice_array_of(slice, workers, number, &array) || array.is_mark != marks) return TERSE_OK;
@@ -80,7 +80,7 @@ static terse_status add_entry(ts_job *job, ts_slice_state *slice, unsigned numbe
 }
 
 static terse_status add_entries(ts_job *job) {
-    unsigned arrays = ts_slice_arrays(job->members.count);
+    unsigned arrays = ts_slice_arrays(job->members.launched);
     for (int marks = 1; marks >= 0; marks--)
         for (uint32_t s = 0; s < job->store.count; s++)
             for (unsigned a = 0; a < arrays; a++) TS_TRY(add_entry(job, &job->store.slices[s], a, marks));
@@ -96,7 +96,7 @@ terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) {
     snprintf(is.epoch, sizeof is.epoch, "%s", c->epoch);
     memcpy(is.contract, c->digest, sizeof is.contract);
     /* Of a worker that was lost before, what it had pushed last may be used or not: whoever finds it must be able to tell. */
-    for (uint32_t w = 0; w < job->members.count; w++) c->lost[w] = job->members.members[w].lost;
+    for (uint32_t w = 0; w < job->members.launched; w++) c->lost[w] = job->members.members[w].lost;
     TS_TRY(ts_ckpt_writer_create(&is, &c->writer));
     TS_TRY(add_entries(job));
     TS_TRY(ts_ckpt_path(c->dir, c->folder, NULL, &path));
@@ -112,11 +112,11 @@ terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) {
 
 terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) {
     ts_checkpoint *c = &job->checkpoint;
-    unsigned arrays = ts_slice_arrays(job->members.count);
+    unsigned arrays = ts_slice_arrays(job->members.launched);
     for (unsigned a = 0; a < arrays; a++) {
         ts_slice_array array;
-        if (!ts_slice_array_of(slice, job->members.count, a, &array)) continue;
-        if (array.is_ledger && !c->lost[a - first_next(job->members.count)]) continue;
+        if (!ts_slice_array_of(slice, job->members.launched, a, &array)) continue;
+        if (array.is_ledger && !c->lost[a - first_next(job->members.launched)]) continue;
         uint64_t mark = array.count ? *array.count : array.is_mark ? ts_decode_state_mark(array.state) : 0;
         const void *bytes = array.is_mark ? (const void *)&mark : array.values;
         TS_TRY(ts_ckpt_writer_put(c->writer, c->entries[(size_t)slice->local * arrays + a], bytes, error));
@@ -125,11 +125,11 @@ terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, 
 }
 
 terse_status ts_checkpoint_get_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) {
-    for (unsigned a = 0; a < ts_slice_arrays(job->members.count); a++) {
+    for (unsigned a = 0; a < ts_slice_arrays(job->members.launched); a++) {
         ts_slice_array array;
         char *name = NULL;
         uint64_t mark = 0;
-        if (!ts_slice_array_of(slice, job->members.count, a, &array) || array.is_ledger) continue;
+        if (!ts_slice_array_of(slice, job->members.launched, a, &array) || array.is_ledger) continue;
         TS_TRY(name_of(job, slice, &array, &name));
         terse_status status =
             ts_ckpt_reader_get(job->checkpoint.reader, name, array.is_mark ? TS_DTYPE_U64 : TS_DTYPE_F32,

@@ -30,7 +30,7 @@ static bool wanted(const ts_job *job, uint32_t worker) {
 static void say_all(ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered) {
     const ts_checkpoint_lead *lead = &job->checkpoint.lead;
     const ts_transport *transport = job->server->transport;
-    for (uint32_t i = 0; i < transport->servers + job->members.count; i++) {
+    for (uint32_t i = 0; i < transport->servers + job->members.launched; i++) {
         bool worker = i >= transport->servers;
         if (i == 0 || (unanswered && (lead->answers[i] & TS_ANSWER_PLANNED))) continue;
         if (worker && job->members.members[i - transport->servers].state != TS_MEMBER_ATTACHED) continue;
@@ -68,7 +68,7 @@ static void stop(ts_job *job, const char *outcome) {
 
 static void end_plan(ts_job *job) {
     ts_checkpoint_lead *lead = &job->checkpoint.lead;
-    size_t answers = (size_t)job->server->transport->servers + job->members.count;
+    size_t answers = (size_t)job->server->transport->servers + job->members.launched;
     lead->active = lead->committing = false;
     lead->written_us = 0;
     memset(lead->answers, 0, answers * sizeof *lead->answers);
@@ -119,7 +119,7 @@ static void plan(ts_job *job) {
 static bool all_reported(const ts_job *job, char *text, size_t capacity) {
     const ts_checkpoint_lead *lead = &job->checkpoint.lead;
     const ts_transport *transport = job->server->transport;
-    for (uint32_t i = 0; i < transport->servers + job->members.count; i++) {
+    for (uint32_t i = 0; i < transport->servers + job->members.launched; i++) {
         bool worker = i >= transport->servers;
         if (lead->answers[i] & TS_ANSWER_REPORTED || (worker && !wanted(job, i - transport->servers))) continue;
         uint32_t peer = worker ? ts_job_peer(job, i - transport->servers) : ts_transport_find(transport, TS_ROLE_SERVER, i);
@@ -196,7 +196,7 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
         return;
     }
     uint64_t bytes = 0;
-    uint32_t parts = job->server->transport->servers + job->members.count;
+    uint32_t parts = job->server->transport->servers + job->members.launched;
     for (uint32_t i = 0; i < parts; i++) bytes += c->lead.parts[i].bytes;
     c->committed_serial = c->serial;
     ts_checkpoint_remember(job, c->version);
@@ -272,6 +272,8 @@ terse_status ts_checkpoint_lead_message(struct ts_job *job, uint32_t peer, const
     const ts_peer *from = &job->server->transport->peers[peer];
     bool worker = from->role == TS_ROLE_WORKER;
     uint32_t number = number_of(job, worker, from->index);
+    /* Who has come later has no part in checkpoints: their number of workers is that of the launch which goes on from them. */
+    TS_REQUIRE(!worker || from->index < job->members.launched || message->kind == TERSE__CHECKPOINT__KIND__REQUEST, TERSE_EUNSUPPORTED);
     bool mine = c->lead.active && message->serial == c->serial;
     switch (message->kind) {
     case TERSE__CHECKPOINT__KIND__WHICH: ts_checkpoint_say_from(job, peer); break;

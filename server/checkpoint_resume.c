@@ -72,9 +72,9 @@ static terse_status adopt(ts_job *job, const ts_ckpt_manifest *manifest, ts_erro
     if (manifest->servers != transport->servers)
         return ts_error_set(error, TERSE_EMISMATCH, "the checkpoint at step %" PRIu64 " is of %u servers, this job has %u; %s",
                             manifest->version, manifest->servers, transport->servers, advice);
-    if (manifest->workers != job->members.count)
+    if (manifest->workers != job->members.launched)
         return ts_error_set(error, TERSE_EMISMATCH, "the checkpoint at step %" PRIu64 " is of %u workers, this job has %u; %s",
-                            manifest->version, manifest->workers, job->members.count, advice);
+                            manifest->version, manifest->workers, job->members.launched, advice);
     c->without = ts_mem_calloc(manifest->workers, sizeof *c->without);
     TS_REQUIRE(c->without, TERSE_ENOMEM);
     for (uint32_t w = 0; w < manifest->workers; w++) c->without[w] = ts_ckpt_manifest_part(manifest, true, w)->bytes == 0;
@@ -205,9 +205,9 @@ terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) {
         return TERSE_OK;
     }
     TS_TRY(ts_ckpt_contract_digest(job->contract, c->digest));
-    c->entries = ts_mem_calloc((size_t)job->store.count * ts_slice_arrays(job->members.count), sizeof *c->entries);
+    c->entries = ts_mem_calloc((size_t)job->store.count * ts_slice_arrays(job->members.launched), sizeof *c->entries);
     c->queue = ts_mem_calloc(job->store.count, sizeof *c->queue);
-    c->lost = ts_mem_calloc(job->members.count, sizeof *c->lost);
+    c->lost = ts_mem_calloc(job->members.launched, sizeof *c->lost);
     TS_REQUIRE(c->entries && c->queue && c->lost, TERSE_ENOMEM);
     if (c->from != TS_FROM_CHECKPOINT) return TERSE_OK;
     memcpy(c->parent.contract, c->digest, sizeof c->digest);

@@ -252,7 +252,7 @@ static void done_commit(void *argument) {
 static terse_status fill_manifest(const ts_job *job, ts_ckpt_manifest *m) {
     const ts_checkpoint *c = &job->checkpoint;
     *m = (ts_ckpt_manifest){.serial = c->serial, .version = c->version, .servers = job->server->transport->servers,
-                            .workers = job->members.count};
+                            .workers = job->members.launched};
     memcpy(m->run, c->run, sizeof m->run);
     memcpy(m->epoch, c->epoch, sizeof m->epoch);
     memcpy(m->digest, c->digest, sizeof m->digest);

@@ -78,7 +78,28 @@ static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
 
 /* A new life of a worker that was given up. */
 static bool comes_back(const ts_job *job, uint32_t worker, const Terse__Header *header) {
+    if (header->body_case == TERSE__HEADER__BODY_CONTRACT) return job->members.members[worker].suitor > 0;
     return header->body_case == TERSE__HEADER__BODY_HELLO && header->hello->incarnation > job->members.members[worker].incarnation;
+}
+
+/* The process is that worker no more: another one has come in its place. */
+static bool is_replaced(const ts_job *job, uint32_t peer) {
+    const ts_peer *from = &job->server->transport->peers[peer];
+    return from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].peer != peer;
+}
+
+static void tell_replaced(ts_job *job, uint32_t peer, const ts_frame *frame) {
+    Terse__Header__BodyCase kind = frame->header->body_case;
+    if (kind == TERSE__HEADER__BODY_BYE || kind == TERSE__HEADER__BODY_ABORT) return;
+    if (ts_server_now(job->server) - job->server->links[peer].last_abort_us >= ABORT_PAUSE_US)
+        ts_link_abort(job->server, peer, job->id, TERSE_EDUPLICATE, "another process has come in this worker's place");
+}
+
+/* Of a process that has come and was not let in yet only its wish to be is of interest: whatever else it says ends nothing. */
+static bool waits_for_more(const ts_job *job, uint32_t peer, const Terse__Header *header) {
+    const ts_peer *from = &job->server->transport->peers[peer];
+    bool comes = from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].coming;
+    return comes && header->body_case != TERSE__HEADER__BODY_HELLO && header->body_case != TERSE__HEADER__BODY_CONTRACT;
 }
 
 /* A parsed frame. Returns why it was not taken. */
@@ -91,10 +112,15 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     terse_status refused;
     TS_REQUIRE(from->role == TS_ROLE_SERVER || (from->role == TS_ROLE_WORKER && from->job == job->id), TERSE_EPEER);
     if (from->role == TS_ROLE_WORKER && !ts_challenge_passes(job, peer, frame, &refused)) return refused;
+    if (job->state == TS_JOB_RUNNING && is_replaced(job, peer)) {
+        tell_replaced(job, peer, frame);
+        return TERSE_OK;
+    }
     if (job->state != TS_JOB_RUNNING) {
         from_late(job, peer, frame);
         return TERSE_OK;
     }
+    if (waits_for_more(job, peer, frame->header)) return TERSE_OK;
     if (from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost &&
         !comes_back(job, from->index, frame->header)) {
         if (frame->header->body_case != TERSE__HEADER__BODY_ABORT) ts_loss_tell(job, from->index);

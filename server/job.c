@@ -9,6 +9,7 @@
 #include "server/admission.h"
 #include "server/flow.h"
 #include "server/worker_loss.h"
+#include "server/worker_place.h"
 #include "server/peer_link.h"
 #include "server/reply.h"
 #include "server/stats.h"
@@ -178,7 +179,8 @@ static bool somebody_comes(const ts_job *job) {
 
 static void check_finished(ts_job *job) {
     const ts_upstream *upstream = job->server->upstream;
-    if (job->members.gone < job->members.count || somebody_comes(job) || !ts_job_idle(job) || ts_checkpoint_pending(job)) return;
+    bool open = job->members.gone < job->members.count || ts_membership_orphaned(&job->members) || somebody_comes(job);
+    if (open || !ts_job_idle(job) || ts_checkpoint_pending(job)) return;
     if (upstream && !upstream->ops->ended(upstream)) return;
     ts_log(TS_LOG_INFO, "server", "all workers are done", "job=%s rounds=%llu", job->name,
            (unsigned long long)ts_store_version(&job->store));
@@ -346,6 +348,12 @@ void ts_job_heartbeats(ts_job *job) {
         if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
 }
 
+/* Who is gone hears nothing, but for a process that is coming in its place. */
+static bool is_talked_to(const ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    return member->state != TS_MEMBER_GONE || (member->coming && job->server->links[member->peer].lost_us == 0);
+}
+
 void ts_job_tick(ts_job *job) {
     for (uint32_t w = 0; w < job->members.count && job->state == TS_JOB_RUNNING; w++) check_silence(job, w);
     if (job->state == TS_JOB_RUNNING) {
@@ -355,9 +363,10 @@ void ts_job_tick(ts_job *job) {
         ts_checkpoint_advance(job);
         ts_quorum_tick(job);
         ts_join_tick(job);
+        ts_place_tick(job);
         if (job->server->upstream) ts_upstream_tick(job);
         for (uint32_t w = 0; w < job->members.count; w++)
-            if (job->members.members[w].state != TS_MEMBER_GONE && heartbeat_due(job, w)) heartbeat(job, w);
+            if (is_talked_to(job, w) && heartbeat_due(job, w)) heartbeat(job, w);
         check_finished(job);
     }
     if (job->state != TS_JOB_RUNNING) wind_up(job);

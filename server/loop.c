@@ -16,6 +16,7 @@
 
 #define TICK_MS 50u
 #define REPORT_EVERY_US 1000000u
+#define JOIN_CHARS 4096
 #define POOL_THREADS 4u /* libuv's own default; more works than that would only queue */
 
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
@@ -41,6 +42,7 @@ typedef struct {
     bool daemon;          /* jobs join and leave */
     uint64_t reported_us;
     bool report_failed;   /* said once */
+    bool command_known;   /* by which workers come back */
     bool drains;          /* the jobs have been told */
     uint64_t drained_us;  /* SIGTERM came: jobs are ended then; 0: it has not */
 } server_loop;
@@ -135,6 +137,30 @@ static void after_poll(void *context, bool moved) {
     close_when_over(loop);
 }
 
+/*
+ * How workers come into running jobs, for messages: by the words that `terse start` has written down, once it has; where it
+ * was not used, by their general form.
+ */
+static void learn_join_command(server_loop *loop, bool first) {
+    const char *dir = ts_mpi_transport_run_dir(loop->transport);
+    char line[JOIN_CHARS], command[2 * JOIN_CHARS];
+    size_t bytes = 0;
+    if (loop->command_known || !dir) return;
+    if (first) {
+        snprintf(command, sizeof command, "mpirun --tune configs/openmpi.conf --ompi-server file:%s/%s -n 1 terse-worker CONFIG --set "
+                 "daemon.dir=%s", dir, TS_RUN_DIR_URI, dir);
+        ts_server_set_join_command(loop->server, command);
+    }
+    if (ts_run_dir_read(dir, TS_RUN_DIR_ATTACH, line, sizeof line, &bytes) != TERSE_OK) return;
+    line[strcspn(line, "\n")] = '\0';
+    char *count = strstr(line, " -n ");
+    size_t digits = count ? strspn(count + 4, "0123456789") : 0;
+    if (digits == 0) return;
+    snprintf(command, sizeof command, "%.*s -n 1%s", (int)(count - line), line, count + 4 + digits);
+    ts_server_set_join_command(loop->server, command);
+    loop->command_known = true;
+}
+
 /* What a daemon does beside serving: it stays, until it is told to stop or its last job has left. */
 static void tend_daemon(server_loop *loop) {
     uint64_t now_us = loop->transport->ops->now_us(loop->transport);
@@ -155,6 +181,7 @@ static void drain(server_loop *loop) {
     }
     loop->drained_us = now_us + (uint64_t)(loop->config->daemon.drain_s * 1e6) + 1;
     ts_mpi_transport_shut(loop->transport, "it is about to end");
+    ts_server_end_orphans(loop->server, "the servers are about to end (SIGTERM)");
     ts_log(TS_LOG_INFO, "loop", "nobody is let in any more", "signal=SIGTERM jobs=%u end_s=%g",
            ts_server_jobs_running(loop->server), loop->config->daemon.drain_s);
 }
@@ -165,6 +192,7 @@ static void report(server_loop *loop) {
     uint64_t now_us = loop->transport->ops->now_us(loop->transport);
     if (loop->transport->peers[loop->transport->self].index != 0 || now_us - loop->reported_us < REPORT_EVERY_US) return;
     loop->reported_us = now_us;
+    learn_join_command(loop, false);
     terse_status status = ts_server_status(loop->server, loop->drained_us > 0, &text, &bytes);
     if (status == TERSE_OK)
         status = ts_run_dir_write(ts_mpi_transport_run_dir(loop->transport), TS_RUN_DIR_STATUS, text, bytes);
@@ -250,6 +278,7 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     loop->config = config;
     loop->daemon = ts_mpi_transport_attached(transport);
     if (loop->daemon) ts_server_set_stays(loop->server, true);
+    if (loop->daemon) learn_join_command(loop, true);
     status = start_handles(loop, transport);
     if (status != TERSE_OK) {
         ts_server_stop(loop->server, "its event loop cannot start");

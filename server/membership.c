@@ -8,7 +8,23 @@
 terse_status ts_membership_create(ts_membership *membership, uint32_t count) {
     ts_member *members = ts_mem_calloc(count, sizeof *members);
     TS_REQUIRE(members, TERSE_ENOMEM);
-    *membership = (ts_membership){.members = members, .count = count};
+    *membership = (ts_membership){.members = members, .count = count, .launched = count};
+    return TERSE_OK;
+}
+
+terse_status ts_membership_grow(ts_membership *membership, uint32_t count, uint32_t peer) {
+    if (count <= membership->count) return TERSE_OK;
+    ts_member *members = ts_mem_realloc(membership->members, count, sizeof *members);
+    TS_REQUIRE(members, TERSE_ENOMEM);
+    membership->members = members;
+    for (uint32_t w = membership->count; w < count; w++)
+        members[w] = (ts_member){.peer = peer, .state = TS_MEMBER_GONE, .done = true, .lost = true, .unborn = true};
+    uint32_t more = count - membership->count;
+    membership->count = count;
+    membership->done += more;
+    membership->gone += more;
+    membership->lost += more;
+    membership->unborn += more;
     return TERSE_OK;
 }
 
@@ -55,12 +71,17 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
     ts_member *member = &membership->members[worker];
     assert(member->lost);
     membership->lost--;
+    membership->unborn -= member->unborn;
     membership->gone--;
     membership->done--;
     membership->generation++;
     membership->returns++;
     *member = (ts_member){.peer = member->peer, .state = TS_MEMBER_ATTACHED, .incarnation = incarnation, .said_hello = true,
                           .returned = true, .away = true, .from = from};
+}
+
+bool ts_membership_orphaned(const ts_membership *membership) {
+    return membership->lost == membership->count && membership->lost > membership->unborn;
 }
 
 bool ts_membership_complete(const ts_membership *membership) {

@@ -31,8 +31,12 @@ typedef struct {
     bool reply_later;           /* there is one, but its queue is full */
     bool stats_due;
     bool lost;                  /* GONE, since the job gave it up */
+    bool unborn;                /* lost, but nobody has ever been this worker: a place that was made for one who comes */
     bool returned;              /* this is not the first of its lives here */
     bool away;                  /* it has come back, or is about to leave: sums do not wait for it before it has asked for one */
+    bool coming;                /* another process is its peer now, and was not let in yet */
+    uint32_t suitor;            /* the life that was asked for its contract, which is another; 0: none */
+    uint64_t lost_us;           /* since when it is lost */
     uint64_t from;              /* it owes pushes from this step on */
     uint64_t coming_us;         /* GONE: when it was last heard that its next life is to come in */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
@@ -42,8 +46,10 @@ typedef struct {
 typedef struct {
     ts_member *members; /* [own] by worker number */
     uint32_t count;
+    uint32_t launched;    /* how many the job began with */
     uint32_t attached, done, gone; /* how many ever attached, how many are done (gone ones too), how many are gone */
     uint32_t lost;        /* of the gone ones: given up */
+    uint32_t unborn;      /* of the lost ones */
     uint64_t returns;     /* how often one came back */
     uint64_t floor;       /* rounds before this one close without anybody when nobody owes them any more */
     uint64_t lost_rounds; /* server 0: rounds that waited for a worker which was then given up */
@@ -56,6 +62,8 @@ typedef struct {
 /* count workers, all EXPECTED. membership: [out], ts_membership_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_membership_create(ts_membership *membership, uint32_t count) TERSE_NODISCARD;
 void ts_membership_free(ts_membership *membership); /* a zeroed one is fine */
+/* Places for further workers, up to `count`: each is like a worker that was lost, and can come back. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
+terse_status ts_membership_grow(ts_membership *membership, uint32_t count, uint32_t peer) TERSE_NODISCARD;
 
 /* EXPECTED becomes ATTACHED; in another state nothing changes. */
 void ts_membership_attach(ts_membership *membership, uint32_t worker);
@@ -72,6 +80,11 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
 
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);
+
+/* How many were here and are lost. */
+static inline uint32_t ts_membership_missed(const ts_membership *membership) { return membership->lost - membership->unborn; }
+/* Whether all have died, and none of them had finished: then somebody may still come back. */
+bool ts_membership_orphaned(const ts_membership *membership);
 
 /* How many workers the weight of one is for: all but those that were given up. At least 1. */
 uint32_t ts_membership_weight(const ts_membership *membership);

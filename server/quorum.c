@@ -32,6 +32,18 @@ void ts_quorums_free(ts_quorums *quorums) {
     *quorums = (ts_quorums){0};
 }
 
+terse_status ts_quorums_grow(ts_quorums *quorums, uint32_t workers) {
+    if (!quorums->active || workers <= quorums->workers) return TERSE_OK;
+    uint8_t *members = ts_mem_calloc(TS_QUORUM_ROUNDS, workers);
+    TS_REQUIRE(members, TERSE_ENOMEM);
+    for (size_t r = 0; r < TS_QUORUM_ROUNDS; r++)
+        memcpy(members + r * workers, quorums->members + r * quorums->workers, quorums->workers);
+    ts_mem_free(quorums->members);
+    quorums->members = members;
+    quorums->workers = workers;
+    return TERSE_OK;
+}
+
 static uint8_t *entry_of(const ts_quorums *quorums, uint64_t round) {
     return quorums->members + (round % TS_QUORUM_ROUNDS) * quorums->workers;
 }

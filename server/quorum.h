@@ -32,6 +32,8 @@ typedef struct {
 /* quorums: [out], ts_quorums_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_quorums_create(ts_quorums *quorums, const ts_config *config, uint32_t workers) TERSE_NODISCARD;
 void ts_quorums_free(ts_quorums *quorums); /* a zeroed one is fine */
+/* Further workers, who belong to none of the rounds that are known. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
+terse_status ts_quorums_grow(ts_quorums *quorums, uint32_t workers) TERSE_NODISCARD;
 
 /* A byte a worker, 1 for the members of a round; NULL when it is not decided, or not known here. */
 const uint8_t *ts_quorums_of(const ts_quorums *quorums, uint64_t round);

@@ -14,6 +14,16 @@ terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) {
     return TERSE_OK;
 }
 
+terse_status ts_reduce_grow(ts_reduce *reduce, uint32_t workers) {
+    if (workers <= reduce->workers) return TERSE_OK;
+    double **values = ts_mem_realloc(reduce->values, workers, sizeof *values);
+    TS_REQUIRE(values, TERSE_ENOMEM);
+    for (uint32_t w = reduce->workers; w < workers; w++) values[w] = NULL;
+    reduce->values = values;
+    reduce->workers = workers;
+    return TERSE_OK;
+}
+
 static void forget_terms(ts_reduce *reduce) {
     for (uint32_t w = 0; w < reduce->workers; w++) {
         ts_mem_free(reduce->values[w]);

@@ -24,6 +24,8 @@ typedef struct {
 /* workers: how many give a term each. reduce: [out], ts_reduce_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_reduce_create(ts_reduce *reduce, uint32_t workers) TERSE_NODISCARD;
 void ts_reduce_free(ts_reduce *reduce); /* a zeroed one is fine */
+/* Room for the terms of further workers. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
+terse_status ts_reduce_grow(ts_reduce *reduce, uint32_t workers) TERSE_NODISCARD;
 /* One worker's term. Returns TERSE_OK; TERSE_ELIMIT, TERSE_ESTATE (out of order): refused; TERSE_ENOMEM. */
 terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Reduce *message) TERSE_NODISCARD;
 /* Whether the worker has given its term of a sum that is still open. */

@@ -12,6 +12,7 @@
 #include "server/peer_link.h"
 #include "server/turns.h"
 #include "server/upstream.h"
+#include "server/worker_place.h"
 
 #define ABSENCE_US 500000u /* ticks come every 10 … 200 ms */
 
@@ -43,6 +44,7 @@ static terse_status add_jobs(ts_server *server) {
         server->job_count++;
     }
     uint32_t limit = server->config->limits.jobs;
+    while (server->running_jobs > limit && ts_place_end_orphan(server, "a new job needs its place (limits.jobs)")) continue;
     for (uint32_t j = 0; j < count && server->running_jobs > limit; j++) {
         ts_job *last = jobs[count - 1 - j]; /* who came first stays */
         if (last->state == TS_JOB_RUNNING)
@@ -57,6 +59,34 @@ static void on_jobs(void *context) {
     terse_status status = add_jobs(server);
     if (status != TERSE_OK)
         ts_server_fail(server, status, "server %u cannot take up a job: %s", server->index, terse_strerror(status));
+}
+
+static terse_status on_wish(void *context, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
+                            ts_error *reason) {
+    return ts_place_wish(context, wish, count, place, reason);
+}
+
+static void on_workers(void *context, uint32_t first) {
+    ts_server *server = context;
+    terse_status status = grow_links(server);
+    if (status == TERSE_OK) ts_place_workers(server, first);
+    else ts_server_fail(server, status, "server %u cannot take up a worker: %s", server->index, terse_strerror(status));
+}
+
+static bool job_runs(void *context, uint32_t job) {
+    const ts_server *server = context;
+    return job < server->job_count && server->jobs[job]->state == TS_JOB_RUNNING;
+}
+
+void ts_server_set_join_command(ts_server *server, const char *command) {
+    char *copy = ts_mem_strdup(command);
+    if (!copy) return;
+    ts_mem_free(server->join_command);
+    server->join_command = copy;
+}
+
+void ts_server_end_orphans(ts_server *server, const char *reason) {
+    while (ts_place_end_orphan(server, reason)) continue;
 }
 
 static terse_status take_secret(ts_server *server) {
@@ -92,7 +122,8 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
         return status;
     }
     transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame, .on_jobs = on_jobs,
-                                                 .on_lost = on_lost};
+                                                 .on_lost = on_lost, .on_wish = on_wish, .on_workers = on_workers,
+                                                 .job_runs = job_runs};
     *out = server;
     return TERSE_OK;
 }
@@ -104,6 +135,7 @@ void ts_server_destroy(ts_server *server) {
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_destroy(server->jobs[j]);
     ts_mem_free(server->jobs);
     ts_mem_free(server->links);
+    ts_mem_free(server->join_command);
     ts_secret_free(server->secret);
     ts_replica_watch_free(server);
     ts_mem_free(server);

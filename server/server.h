@@ -51,6 +51,14 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
 void ts_server_destroy(ts_server *server); /* after the executor has nothing of it left (ts_server_idle) */
 
 /*
+ * The words of a command by which a worker comes into a running job, without its number; copied. With it a job whose workers
+ * have all died is kept (daemon.orphan_s), and messages say how they come back. Without memory it stays as it was.
+ */
+void ts_server_set_join_command(ts_server *server, const char *command);
+/* Ends the jobs whose workers have all died; reason: why they are not waited for any more. */
+void ts_server_end_orphans(ts_server *server, const char *reason);
+
+/*
  * Whether the server goes on when no job is left, waiting for the next, until ts_server_stop. Else, and so at first, it is
  * then FINISHED, or FAILED when one of the jobs failed.
  */

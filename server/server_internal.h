@@ -56,6 +56,7 @@ struct ts_server {
     uint64_t last_tick_us;
     ts_replica_watch watch; /* over the other servers, with replicas */
     bool stays;     /* without jobs, too */
+    char *join_command; /* [own] how a worker comes into a running job, but for which; NULL: nobody does */
     bool draining;  /* the end has been asked for */
     char last_checkpoint[512];
     ts_server_state state;

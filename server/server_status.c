@@ -8,16 +8,41 @@
 
 #include "server/job.h"
 #include "server/server_memory.h"
+#include "server/worker_place.h"
 
 #define ENDED_SHOWN 16u
 
 static const char *const server_states[] = {"running", "finished", "failed"};
 static const char *const job_states[] = {"running", "finished", "failed"};
 
+static double seconds_since(const ts_job *job, uint64_t us) {
+    return us > 0 ? (double)(ts_server_now(job->server) - us) / 1e6 : 0;
+}
+
+/* Workers that are lost, each with the command that brings it back. */
+static json_t *lost_list(const ts_job *job) {
+    json_t *list = json_array();
+    for (uint32_t w = 0; list && job->state == TS_JOB_RUNNING && w < job->members.count; w++) {
+        const ts_member *member = &job->members.members[w];
+        char command[2048];
+        if (!member->lost || member->unborn) continue;
+        ts_place_command(job, w, command, sizeof command);
+        json_t *one = json_pack("{s:I, s:s, s:f, s:b, s:s}", "worker", (json_int_t)w, "name", ts_job_worker_name(job, w), "for_s",
+                                seconds_since(job, member->lost_us), "coming", member->coming, "bring_back", command);
+        if (one && json_array_append_new(list, one) == 0) continue;
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
 static json_t *job_object(const ts_job *job) {
     char waiting[512] = "";
+    bool orphaned = job->state == TS_JOB_RUNNING && job->orphaned_us > 0;
     if (job->state == TS_JOB_RUNNING) ts_job_waiting(job, waiting, sizeof waiting);
-    return json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "number", (json_int_t)job->id, "name", job->name,
+    return json_pack("{s:b, s:f, s:o, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "orphaned", orphaned, "orphan_s",
+                     orphaned ? job->server->config->daemon.orphan_s - seconds_since(job, job->orphaned_us) : 0.0, "lost",
+                     lost_list(job), "number", (json_int_t)job->id, "name", job->name,
                      "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
                      (json_int_t)job->members.attached, "done", (json_int_t)job->members.done, "gone",
                      (json_int_t)job->members.gone, "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),

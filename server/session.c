@@ -30,6 +30,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     Terse__Joined joined = TERSE__JOINED__INIT;
     uint64_t *next = NULL;
     ts_checkpoint_welcome(job, worker, &body, &resumed);
+    if (worker >= job->members.launched) body.checkpoint_at_end = false; /* it has no part in them */
     if (verdict == TERSE__WELCOME__VERDICT__ACCEPTED && job->members.members[worker].returned) {
         next = ts_mem_calloc((size_t)job->store.count + 1, sizeof *next);
         if (!next) return; /* it asks again */
@@ -43,6 +44,10 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
 
 void ts_session_welcome_back(struct ts_job *job, uint32_t worker) {
     welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
+}
+
+void ts_session_ask_contract(struct ts_job *job, uint32_t worker) {
+    welcome(job, worker, TERSE__WELCOME__VERDICT__NEED_CONTRACT, TERSE_OK, NULL);
 }
 
 void ts_session_refuse_alone(struct ts_job *job, uint32_t worker, terse_status status, const char *reason) {
@@ -76,9 +81,9 @@ static terse_status check_hello(const ts_job *job, uint32_t worker, const Terse_
                             TS_PROTOCOL_VERSION);
     if (hello->worker != worker)
         return ts_error_set(reason, TERSE_EMISMATCH, "%s calls itself worker %u", name, hello->worker);
-    if (hello->workers != job->members.count)
+    if (hello->workers != job->members.launched)
         return ts_error_set(reason, TERSE_EMISMATCH, "%s was launched with %u workers, server %u knows of %u", name,
-                            hello->workers, job->server->index, job->members.count);
+                            hello->workers, job->server->index, job->members.launched);
     return TERSE_OK;
 }
 
@@ -184,7 +189,7 @@ static terse_status adopt(ts_job *job, uint32_t worker, ts_contract *contract, t
 }
 
 /* A later one must be equal. */
-static terse_status compare(const ts_job *job, uint32_t worker, const ts_contract *contract, ts_error *reason) {
+terse_status ts_session_compare(const ts_job *job, uint32_t worker, const ts_contract *contract, ts_error *reason) {
     ts_error difference;
     if (memcmp(contract->digest, job->contract->digest, TS_DIGEST_BYTES) == 0) return TERSE_OK;
     char first[24], other[24]; /* the full names, with rank and host, stand in front */
@@ -209,6 +214,7 @@ static terse_status begin_rest(ts_job *job, ts_error *reason) {
 
 terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
     ts_member *member = &job->members.members[worker];
+    if (member->suitor) return ts_join_contract(job, worker, frame);
     TS_REQUIRE(member->said_hello && !member->unwelcomed && member->state != TS_MEMBER_GONE, TERSE_ESTATE);
     if (member->state == TS_MEMBER_ATTACHED) { /* repeated: the answer was lost */
         welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
@@ -229,7 +235,7 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
     if (memcmp(contract->digest, member->digest, TS_DIGEST_BYTES) != 0)
         status = ts_error_set(&reason, TERSE_EMISMATCH, "%s sent another contract than its Hello announced",
                               ts_job_worker_name(job, worker));
-    else status = first ? adopt(job, worker, contract, &reason) : compare(job, worker, contract, &reason);
+    else status = first ? adopt(job, worker, contract, &reason) : ts_session_compare(job, worker, contract, &reason);
     if (!first || status != TERSE_OK) ts_contract_destroy(contract);
     if (first && status == TERSE_OK) status = begin_rest(job, &reason);
     if (status != TERSE_OK) refuse(job, worker, status, &reason);

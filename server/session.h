@@ -3,6 +3,7 @@
 #ifndef TS_SERVER_SESSION_H
 #define TS_SERVER_SESSION_H
 
+#include "common/contract/contract.h"
 #include "common/wire/frame.h"
 
 struct ts_job;
@@ -20,6 +21,11 @@ void ts_session_bye(struct ts_job *job, uint32_t worker);
 
 /* To a worker that has come back (worker_join.h): it is let in, and hears what is new. */
 void ts_session_welcome_back(struct ts_job *job, uint32_t worker);
+/* To one whose contract is another than the job's: it sends it. */
+void ts_session_ask_contract(struct ts_job *job, uint32_t worker);
+/* Whether a contract is the job's; else what differs, in words. Returns TERSE_OK, TERSE_EMISMATCH. */
+terse_status ts_session_compare(const struct ts_job *job, uint32_t worker, const ts_contract *contract, ts_error *reason)
+    TERSE_NODISCARD;
 /* To one that cannot: it ends, and nobody else. */
 void ts_session_refuse_alone(struct ts_job *job, uint32_t worker, terse_status status, const char *reason);
 

@@ -13,8 +13,10 @@ static void count_bytes(const ts_job *job, Terse__Stats *stats) {
     if (job->own) return;
     stats->bytes_in += job->replica.bytes_in;
     if (job->replica.steady) stats->steady_bytes_in += job->replica.bytes_in - job->replica.steady_base;
-    for (uint32_t w = 0; w < job->members.count; w++) {
-        const ts_link *link = &job->server->links[ts_job_peer(job, w)];
+    const ts_transport *transport = job->server->transport;
+    for (uint32_t p = 0; p < transport->peer_count; p++) { /* former lives, too */
+        if (transport->peers[p].role != TS_ROLE_WORKER || transport->peers[p].job != job->id) continue;
+        const ts_link *link = &job->server->links[p];
         stats->bytes_in += link->bytes_in;
         stats->bytes_out += link->bytes_out;
         if (!link->steady) continue;
@@ -44,7 +46,7 @@ static terse_status build(ts_job *job, ts_buffer **frame) {
     stats.hashes = list;
     stats.rounds = ts_store_version(&job->store);
     stats.lost_rounds = job->members.quorums.lost + job->members.lost_rounds;
-    stats.lost_workers = job->members.lost;
+    stats.lost_workers = ts_membership_missed(&job->members);
     for (uint32_t w = 0; w < job->members.count; w++) {
         stats.unsent_l1 += job->members.members[w].unsent_l1;
         stats.unsent_squares += job->members.members[w].unsent_squares;

@@ -18,6 +18,7 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
     for (uint32_t w = 0; slice->push_states && w < workers; w++) ts_decode_state_destroy(slice->push_states[w]);
     ts_mem_free(slice->push_states);
     ts_mem_free(slice->slots);
+    ts_mem_free(slice->retired);
     ts_mem_free(slice->log);
 }
 
@@ -35,16 +36,23 @@ static ts_downlink_kind kind_of(const ts_tensor *tensor, const ts_optimizer *opt
 }
 
 /* What each worker's packets refer to. */
-static terse_status make_push_states(ts_slice_state *slice, const ts_contract *contract, uint32_t workers) {
+static terse_status fill_push_states(ts_slice_state *slice, const ts_contract *contract, uint32_t workers) {
     const ts_tensor *tensor = &contract->tensors[slice->tensor];
-    if (!ts_pipeline_is_stateful(&tensor->push)) return TERSE_OK;
-    slice->push_states = ts_mem_calloc(workers, sizeof(ts_decode_state *));
-    TS_REQUIRE(slice->push_states, TERSE_ENOMEM);
+    TS_REQUIRE(workers <= slice->push_room, TERSE_ENOMEM);
     for (uint32_t w = 0; w < workers; w++) {
+        if (slice->push_states[w]) continue;
         ts_codec_spec spec = ts_contract_push_spec(contract, slice->tensor, w);
         TS_TRY(ts_decode_state_create(&spec, slice->global - tensor->first_slice, &slice->push_states[w]));
     }
     return TERSE_OK;
+}
+
+static terse_status make_push_states(ts_slice_state *slice, const ts_contract *contract, uint32_t workers, uint32_t room) {
+    if (!ts_pipeline_is_stateful(&contract->tensors[slice->tensor].push)) return TERSE_OK;
+    slice->push_room = room > workers ? room : workers;
+    slice->push_states = ts_mem_calloc(slice->push_room, sizeof(ts_decode_state *));
+    TS_REQUIRE(slice->push_states, TERSE_ENOMEM);
+    return fill_push_states(slice, contract, workers);
 }
 
 static terse_status make_slice(ts_slice_state *slice, const ts_contract *contract, const ts_config *config,
@@ -61,7 +69,7 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     slice->params = ts_mem_aligned(place->n, sizeof(float));
     slice->slots = ts_mem_calloc(workers, sizeof *slice->slots);
     TS_REQUIRE(slice->params && slice->slots, TERSE_ENOMEM);
-    TS_TRY(make_push_states(slice, contract, workers));
+    TS_TRY(make_push_states(slice, contract, workers, config->limits.workers));
     unsigned states = optimizer->states(config, tensor->worker_momentum);
     for (unsigned s = 0; s < states; s++) {
         slice->state[s] = ts_mem_aligned(place->n, sizeof(float));
@@ -109,6 +117,34 @@ terse_status ts_store_create(ts_store *store, const ts_contract *contract, const
         if (contract->slices[s].n > made.largest_elems) made.largest_elems = contract->slices[s].n;
     }
     *store = made;
+    return TERSE_OK;
+}
+
+/* What a checkpoint is read from stays where it is until that is over. */
+static terse_status grow_slots(ts_slice_state *slice, uint32_t from, uint32_t to) {
+    TS_REQUIRE(!slice->saving || !slice->retired, TERSE_ENOMEM); /* a second time within one: the worker comes again */
+    ts_slot *slots = ts_mem_calloc(to, sizeof *slots);
+    TS_REQUIRE(slots, TERSE_ENOMEM);
+    memcpy(slots, slice->slots, from * sizeof *slots);
+    ts_mem_free(slice->retired);
+    slice->retired = slice->saving ? slice->slots : NULL;
+    if (!slice->saving) ts_mem_free(slice->slots);
+    slice->slots = slots;
+    return TERSE_OK;
+}
+
+terse_status ts_store_grow(ts_store *store, const ts_contract *contract, uint32_t workers) {
+    if (workers <= store->workers) return TERSE_OK;
+    size_t *held = ts_mem_realloc(store->books->held, workers, sizeof *held);
+    TS_REQUIRE(held, TERSE_ENOMEM);
+    store->books->held = held;
+    memset(held + store->workers, 0, (workers - store->workers) * sizeof *held);
+    for (uint32_t s = 0; s < store->count; s++) {
+        ts_slice_state *slice = &store->slices[s];
+        TS_TRY(grow_slots(slice, store->workers, workers)); /* those that have grown have room to spare */
+        if (slice->push_states) TS_TRY(fill_push_states(slice, contract, workers));
+    }
+    store->workers = workers;
     return TERSE_OK;
 }
 

@@ -83,7 +83,9 @@ typedef struct {
     ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
     ts_codec_spec pull;
     ts_slot *slots;         /* [own] one a worker */
+    ts_slot *retired;       /* [own] where they were when there became more of them while a checkpoint read them; or NULL */
     ts_decode_state **push_states; /* [own] one a worker; NULL unless the push pipeline keeps them */
+    uint32_t push_room;     /* so many they can be: not moved, since a checkpoint that is written reads them */
     uint32_t held;          /* slots that hold a packet */
     uint32_t unconfirmed;   /* of these */
     bool unset;             /* with replicas: it has first values, and the stand-in has not said that it has them, too */
@@ -116,6 +118,8 @@ typedef struct {
 terse_status ts_store_create(ts_store *store, const ts_contract *contract, const ts_config *config,
                              const ts_optimizer *optimizer, uint32_t server, uint32_t workers) TERSE_NODISCARD;
 void ts_store_free(ts_store *store); /* a zeroed store is fine */
+/* Slots for further workers, up to `workers`. Slices may be busy. Returns TERSE_OK, TERSE_ENOMEM (as before). */
+terse_status ts_store_grow(ts_store *store, const ts_contract *contract, uint32_t workers) TERSE_NODISCARD;
 
 /* First values of a slice: n floats, raw. Does nothing when it has some. Returns whether they were taken. */
 bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);

@@ -201,7 +201,7 @@ static void begin_next(ts_job *job);
 static void finish(ts_job *job) {
     ts_join *join = &job->join;
     join->active = false;
-    ts_log(TS_LOG_INFO, "job", "a worker is back", "worker=\"%s\" life=%u from_step=%llu left=%u ms=%.1f",
+    ts_log(TS_LOG_INFO, "job", join->further ? "a new worker has come in" : "a worker is back", "worker=\"%s\" life=%u from_step=%llu left=%u ms=%.1f",
            ts_job_worker_name(job, join->worker), join->incarnation, (unsigned long long)join->from,
            job->members.count - job->members.gone, (double)(ts_server_now(job->server) - join->began_us) / 1e3);
     ts_session_welcome_back(job, join->worker);
@@ -236,6 +236,7 @@ static void begin(ts_job *job, uint32_t worker) {
     join->active = true;
     join->worker = worker;
     join->incarnation = member->wants_in;
+    join->further = member->unborn;
     join->gap = 1;
     join->began_us = ts_server_now(job->server);
     member->wants_in = 0;
@@ -322,20 +323,39 @@ bool ts_join_is_return(const struct ts_job *job, uint32_t worker, const Terse__H
     return hello->incarnation > member->incarnation && (member->said_hello || member->state == TS_MEMBER_GONE);
 }
 
+const char *ts_join_objection(const struct ts_job *job) {
+    if (!job->contract) return "its contract is not known yet";
+    if (job->server->config->consistency.on_worker_loss != TS_LOSS_GO_ON) return "consistency.on_worker_loss is end";
+    if (job->server->config->servers.replicas > 0) return "with servers.replicas a worker that was given up does not come back";
+    if (job->config->optimizer.name == TS_OPTIMIZER_NONE)
+        return "with optimizer none the parameters are the workers' own, and it has missed some of their changes";
+    return NULL;
+}
+
 /* Why the worker cannot come back, or NULL. */
 static const char *objection(const ts_job *job, uint32_t worker, const Terse__Hello *hello) {
     const ts_member *member = &job->members.members[worker];
     uint64_t total = job->contract ? job->contract->total_steps : 0;
+    if (hello->protocol != TS_PROTOCOL_VERSION) return "it speaks another version of the protocol";
     if (!ts_job_initialised(job)) return "the job has not begun yet, and another life of this worker was seen";
-    if (memcmp(hello->digest.data, job->contract->digest, TS_DIGEST_BYTES) != 0) return "its contract is not the job's";
-    if (job->server->config->consistency.on_worker_loss != TS_LOSS_GO_ON)
-        return "another life of this worker is attached, and consistency.on_worker_loss is end";
-    if (job->server->config->servers.replicas > 0) return "with servers.replicas a worker that was given up does not come back";
-    if (job->config->optimizer.name == TS_OPTIMIZER_NONE)
-        return "with optimizer none the parameters are the workers' own, and it has missed some of their changes";
+    if (ts_join_objection(job)) return ts_join_objection(job);
     if (member->state == TS_MEMBER_GONE && !member->lost) return "it has left the job before";
     if (total > 0 && step_here(job, worker) >= total) return "the training is at its end";
     return NULL;
+}
+
+terse_status ts_join_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
+    ts_contract *contract = NULL;
+    ts_error reason = {""}, detail = {""};
+    terse_status status = ts_contract_unpack(frame->payload, frame->payload_bytes, servers_of(job), &contract, &detail);
+    if (status == TERSE_ENOMEM) return status;
+    if (status != TERSE_OK) ts_error_set(&reason, status, "its contract is not valid: %s", detail.text);
+    else if (ts_session_compare(job, worker, contract, &reason) == TERSE_OK)
+        ts_error_set(&reason, TERSE_EMISMATCH, "its Hello announced another contract than it sent");
+    ts_contract_destroy(contract);
+    job->members.members[worker].suitor = 0;
+    ts_session_refuse_alone(job, worker, TERSE_EMISMATCH, reason.text);
+    return TERSE_OK;
 }
 
 terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) {
@@ -349,7 +369,12 @@ terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hel
     if (here || job->server->index != 0) return TERSE_OK; /* server 0 knows more; it asks again */
     const char *why = objection(job, worker, hello);
     if (why) {
-        ts_session_refuse_alone(job, worker, TERSE_ESTATE, why);
+        ts_session_refuse_alone(job, worker, hello->protocol == TS_PROTOCOL_VERSION ? TERSE_ESTATE : TERSE_EVERSION, why);
+        return TERSE_OK;
+    }
+    if (memcmp(hello->digest.data, job->contract->digest, TS_DIGEST_BYTES) != 0) {
+        member->suitor = hello->incarnation;
+        ts_session_ask_contract(job, worker);
         return TERSE_OK;
     }
     member->wants_in = hello->incarnation;

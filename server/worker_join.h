@@ -17,6 +17,7 @@ struct ts_job;
 /* At server 0: the worker that is being let in. */
 typedef struct {
     bool active;
+    bool further; /* it is one more than there were */
     uint32_t worker, incarnation;
     uint64_t from, gap;
     uint64_t began_us, resend_us;
@@ -28,6 +29,10 @@ void ts_join_free(ts_join *join); /* zeroed is fine */
 /* Thread: the loop's, for all of these. */
 /* Whether a Hello is that of a worker who would come back: then the next function is for it. */
 bool ts_join_is_return(const struct ts_job *job, uint32_t worker, const Terse__Hello *hello);
+/* Why nobody can come back into the job, or NULL: what does not depend on the worker. Not before the contract is known. */
+const char *ts_join_objection(const struct ts_job *job);
+/* The contract of one that would come in, and was asked for it: what differs is said, to it alone. Returns TERSE_OK, TERSE_ENOMEM. */
+terse_status ts_join_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) TERSE_NODISCARD;
 /* Lets it in, at once or later, when it asks again; says it when that cannot be. Returns TERSE_OK. */
 terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hello *hello) TERSE_NODISCARD;
 /* Between servers. Returns TERSE_OK, TERSE_EPEER, TERSE_ECORRUPT. */

@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/worker_place.h"
 
 #define ASK_AGAIN_US 200000u
 #define TELL_AGAIN_US 200000u
@@ -26,7 +27,8 @@ static bool was_turned_away(const ts_job *job, uint32_t worker) {
 static bool may_go_on(const ts_job *job, uint32_t worker) {
     const ts_member *member = &job->members.members[worker];
     if (job->server->config->consistency.on_worker_loss != TS_LOSS_GO_ON || !ts_job_initialised(job)) return false;
-    return member->state != TS_MEMBER_GONE && !was_turned_away(job, worker) && others_remain(job, worker);
+    if (member->state == TS_MEMBER_GONE || was_turned_away(job, worker)) return false;
+    return others_remain(job, worker) || (member->state == TS_MEMBER_ATTACHED && ts_place_keeps(job));
 }
 
 static void send_lost(ts_job *job, uint32_t peer, const uint32_t *workers, size_t count) {
@@ -60,6 +62,16 @@ static void send_all(ts_job *job, uint32_t peer) {
     ts_mem_free(list);
 }
 
+/* With the command that brings it back: once, where the job is led. */
+static void say_lost(const ts_job *job, uint32_t worker, const char *why, uint32_t used, uint32_t missing) {
+    char command[2048] = "", hint[2080] = "";
+    if (ts_job_leads(job)) ts_place_command(job, worker, command, sizeof command);
+    if (command[0]) snprintf(hint, sizeof hint, " bring_back=\"%s\"", command);
+    ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
+           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u%s", ts_job_worker_name(job, worker),
+           why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone, hint);
+}
+
 /* What was here of its last step, and what its loss leaves out. */
 static void give_up(ts_job *job, uint32_t worker, const char *why) {
     uint32_t used = 0, missing = 0;
@@ -71,9 +83,8 @@ static void give_up(ts_job *job, uint32_t worker, const char *why) {
     }
     if (ts_replica_leads(job->server) && missing > 0) job->members.lost_rounds++;
     ts_membership_lose(&job->members, worker);
-    ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
-           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u", ts_job_worker_name(job, worker),
-           why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone);
+    job->members.members[worker].lost_us = ts_server_now(job->server);
+    say_lost(job, worker, why, used, missing);
     if (ts_job_initialised(job)) ts_job_membership_changed(job);
     else if (worker == 0) ts_job_fail(job, TERSE_ETIMEDOUT, "%s was lost before it had set the parameters", ts_job_worker_name(job, worker));
 }

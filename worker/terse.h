@@ -58,7 +58,9 @@ TERSE_API const char *terse_version(void);
 TERSE_API void terse_decline(const char *reason, int exit_code);
 
 /*
- * Opens a client: reads the config, initialises MPI if nobody has, finds the servers.
+ * Opens a client: reads the config, initialises MPI if nobody has, finds the servers. With worker.id in the config (or
+ * --set worker.id=N) the launch comes into a running job of a daemon: terse_start then does not wait for other workers,
+ * terse_returns() is 1 afterwards and says at which step the job is.
  * argc, argv: CONFIG, --set a.b=c … are taken out when config is NULL; may be NULL when config is given.
  * client: [own], terse_close. On failure *client is set to a client that only serves terse_message and terse_close
  * (or NULL when memory ran out).
@@ -213,14 +215,20 @@ typedef struct terse_local_stats {
 } terse_local_stats;
 TERSE_API terse_status terse_get_local_stats(terse *client, terse_local_stats *stats) TERSE_NODISCARD;
 
-/* This worker's number, how many workers and servers there are, the tensors' names. */
+/*
+ * This worker's number, how many workers the job began with, and how many servers there are. Who has come into a running
+ * job as a new worker has a number that is not below terse_workers().
+ */
 TERSE_API uint32_t terse_worker(const terse *client);
 TERSE_API uint32_t terse_workers(const terse *client);
 TERSE_API uint32_t terse_servers(const terse *client);
 
 /*
- * The workers' own communicator, for the user's traffic. comm: [out] points to an MPI_Comm.
- * Collective at the first call: all workers. Returns TERSE_OK, ESTATE.
+ * The workers' own communicator, for the user's traffic: of those of the same launch (mpirun) and job, in the launch's
+ * order. Workers that come into a running job, in the place of others or as new ones, are a launch of their own and have
+ * a communicator of their own; the others' still has the dead in it, and nothing here can replace them there: what all
+ * workers of such a job must agree on goes over terse_reduce_sum. comm: [out] points to an MPI_Comm.
+ * Collective at the first call: all workers of the launch. Returns TERSE_OK, ESTATE.
  */
 TERSE_API terse_status terse_comm(terse *client, void *comm) TERSE_NODISCARD;
 

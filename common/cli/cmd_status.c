@@ -24,7 +24,8 @@ static void print_help(void) {
          "                ./run\n"
          "  --json        the report itself. Keys: version, pid, time, server, servers, state (running,\n"
          "                draining, finished, failed), message, memory_bytes, and jobs: number, name, state\n"
-         "                (running, finished, failed), workers, attached, done, gone, step, waiting, message\n"
+         "                (running, finished, failed), workers, attached, done, gone, step, waiting, message,\n"
+         "                orphaned, orphan_s, lost: worker, name, for_s, coming, bring_back\n"
          "  --help, --version\n"
          "\n"
          "Exit codes: 0 it runs; 1 failed; 2 the command line is wrong; 3 no daemon is there; 4 it lives,\n"
@@ -43,6 +44,20 @@ static const char *text_of(const json_t *object, const char *key) {
 
 static long long number_of(const json_t *object, const char *key) { return json_integer_value(json_object_get(object, key)); }
 
+/* Who is lost, and how they come back. */
+static void print_lost(const json_t *job) {
+    const json_t *lost = json_object_get(job, "lost");
+    for (size_t i = 0; i < json_array_size(lost); i++) {
+        const json_t *one = json_array_get(lost, i);
+        printf("               lost for %.0f s: %s%s\n", json_real_value(json_object_get(one, "for_s")), text_of(one, "name"),
+               json_is_true(json_object_get(one, "coming")) ? ", in whose place a process is coming" : "");
+        if (text_of(one, "bring_back")[0]) printf("                 bring it back: %s\n", text_of(one, "bring_back"));
+    }
+    if (json_is_true(json_object_get(job, "orphaned")))
+        printf("               all workers are lost; the job ends in %.0f s unless one comes back (daemon.orphan_s)\n",
+               json_real_value(json_object_get(job, "orphan_s")));
+}
+
 static void print_job(const json_t *job) {
     long long workers = number_of(job, "workers");
     printf("  %-12s %-9s step %lld, %lld worker%s", text_of(job, "name"), text_of(job, "state"), number_of(job, "step"), workers,
@@ -50,6 +65,7 @@ static void print_job(const json_t *job) {
     if (number_of(job, "attached") < workers) printf(", %lld attached", number_of(job, "attached"));
     if (number_of(job, "done") > 0) printf(", %lld done", number_of(job, "done"));
     printf("\n");
+    print_lost(job);
     if (text_of(job, "waiting")[0]) printf("               waits for %s\n", text_of(job, "waiting"));
     if (text_of(job, "message")[0]) printf("               %s\n", text_of(job, "message"));
 }

@@ -3,6 +3,7 @@
 
 #include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
@@ -82,6 +83,18 @@ terse_status ts_config_load(const char *path, const char *const *overrides, unsi
     uselocale(before);
     freelocale(c_locale);
     return status;
+}
+
+bool ts_config_joins(const ts_config *config) { return strcmp(config->worker.id, "new") != 0; }
+
+uint32_t ts_config_worker_id(const ts_config *config, uint32_t rank) {
+    const char *at = config->worker.id;
+    if (*at < '0' || *at > '9') return UINT32_MAX;
+    for (uint32_t r = 0; at && r < rank; r++) {
+        at = strchr(at, ',');
+        at = at ? at + 1 : NULL;
+    }
+    return at ? (uint32_t)strtoul(at, NULL, 10) : UINT32_MAX;
 }
 
 terse_status ts_config_run_dir(const ts_config *config, const char *path, char *dir, size_t capacity) {

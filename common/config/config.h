@@ -69,6 +69,7 @@ typedef struct {
     } training;
     struct {
         char *plugin;         /* path of a model's .so, or NULL */
+        char *id;             /* "new": of a job of its own launch; "any", or numbers: of one that runs (ts_config_worker_id) */
     } worker;
     struct {
         char *name;
@@ -143,6 +144,7 @@ typedef struct {
         uint64_t window_bytes;      /* credits a peer */
         uint64_t traffic_bytes;     /* of messages that a server holds for all its workers */
         uint64_t tensors;           /* largest number of tensors */
+        uint32_t workers;           /* of a job that others join */
         uint32_t jobs;              /* that run at the same time */
         uint64_t job_bytes;         /* a server's memory for one job; 0: no limit */
     } limits;
@@ -150,6 +152,7 @@ typedef struct {
         char *dir;                  /* or NULL: ts_config_run_dir says which then */
         ts_when_empty when_empty;
         double drain_s;
+        double orphan_s;            /* a job whose workers have all died is kept so long */
     } daemon;
     struct {
         char *dir;
@@ -183,6 +186,11 @@ void ts_config_free(ts_config *config);
  * `capacity` bytes. Returns TERSE_OK, TERSE_ELIMIT.
  */
 terse_status ts_config_run_dir(const ts_config *config, const char *path, char *dir, size_t capacity) TERSE_NODISCARD;
+
+/* Whether the worker comes into a job that runs (worker.id). */
+bool ts_config_joins(const ts_config *config);
+/* Which worker the launch's rank `rank` would be there; UINT32_MAX: whichever. */
+uint32_t ts_config_worker_id(const ts_config *config, uint32_t rank);
 
 /* Calls say(context, text) for everything accepted but worth telling ("http: not in this version, ignored"). */
 void ts_config_notes(const ts_config *config, void (*say)(void *context, const char *text), void *context);

@@ -238,6 +238,20 @@ static terse_status check_job(const ts_config_source *source, const ts_config *c
     return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
 }
 
+/* "new", "any", or numbers with commas between. */
+static terse_status check_worker_id(const ts_config_source *source, const ts_config *config) {
+    const char *at = config->worker.id;
+    if (strcmp(at, "new") == 0 || strcmp(at, "any") == 0) return TERSE_OK;
+    for (;;) {
+        size_t digits = strspn(at, "0123456789");
+        if (digits < 1 || digits > 6) break;
+        at += digits;
+        if (!*at) return TERSE_OK;
+        if (*at++ != ',') break;
+    }
+    return ts_config_refuse(source, "worker.id", "allowed: new, any, or numbers of workers, as 1 or 1,3");
+}
+
 static terse_status check_secret(const ts_config_source *source, const ts_config *config) {
     ts_error reason;
     if (!config->auth.secret_file || ts_secret_check(config->auth.secret_file, &reason) == TERSE_OK) return TERSE_OK;
@@ -268,6 +282,7 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_groups(source, config));
     TS_TRY(check_checkpoint(source, config));
     TS_TRY(check_secret(source, config));
+    TS_TRY(check_worker_id(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));

@@ -55,7 +55,7 @@ static const char head[] =
     "`servers.history`, `training.seed`, `job.memory_bytes` | the job: its workers must agree, and the servers run the job "
     "under what they say |\n"
     "| `training` but `seed`, `worker`, `job.name` | each worker |\n"
-    "| `servers.group`, `servers.replicas`, `limits.traffic_bytes`, `limits.jobs`, `limits.job_bytes`, `checkpoint`, `http` | "
+    "| `servers.group`, `servers.replicas`, `limits.traffic_bytes`, `limits.jobs`, `limits.workers`, `limits.job_bytes`, `daemon`, `checkpoint`, `http` | "
     "the servers (workers need the same `checkpoint.dir` and `checkpoint.resume`) |\n"
     "| `consistency.deadline_s`, `consistency.start_s`, `auth`, `limits.frame_bytes`, `limits.window_bytes`, `limits.tensors`, `log` | each process for "
     "itself; of two windows the smaller counts |\n"

@@ -93,6 +93,10 @@ const ts_config_key ts_config_keys[] = {
      .doc = "With relays: workers of all groups together; 0: those of this job are all there are."},
 
     {"worker.plugin", TS_KEY_PATH, AT(worker.plugin), NULL, .doc = "A model of your own: path of its `.so`."},
+    {"worker.id", TS_KEY_TEXT, AT(worker.id), "new",
+     .doc = "`new`: the launch is a job of its own. A number comes into the running job of this `job.name` as that worker, which "
+            "was lost; `any` as the first lost one whose residual lies on this host, else the lowest lost one, else one more "
+            "(`limits.workers`). Several, as `1,3`: rank by rank. `terse-worker --worker-id` sets it."},
 
     {"job.name", TS_KEY_TEXT, AT(job.name), "default",
      .doc = "Its name: 1 to 31 letters, digits, `.`, `_` and `-`."},
@@ -257,6 +261,9 @@ const ts_config_key ts_config_keys[] = {
             "not wait for stragglers, a worker's packets of one round are always taken."},
     {"limits.tensors", TS_KEY_U64, AT(limits.tensors), "65536", .low = 1, .high = 1u << 20,
      .doc = "Largest number of tensors of a job."},
+    {"limits.workers", TS_KEY_U32, AT(limits.workers), "64", .low = 0, .high = 65536,
+     .doc = "New workers may come into a running job of a daemon (`terse-worker --worker-id any`) until it has so many, those that "
+            "were lost included. A job that begins with more is not refused."},
     {"limits.jobs", TS_KEY_U32, AT(limits.jobs), "16", .low = 1, .high = 1024,
      .doc = "Jobs that the servers run at the same time; more are refused."},
     {"limits.job_bytes", TS_KEY_U64, AT(limits.job_bytes), "0", ANY_U64, .unit = "bytes",
@@ -270,6 +277,10 @@ const ts_config_key ts_config_keys[] = {
      .doc = "When the last job has ended: `wait` for the next, or `exit`."},
     {"daemon.drain_s", TS_KEY_F64, AT(daemon.drain_s), "10", .low_real = 0, .high_real = 86400, .unit = "seconds",
      .doc = "After SIGTERM nobody is let in; jobs that have not ended by themselves within this time are ended."},
+    {"daemon.orphan_s", TS_KEY_F64, AT(daemon.orphan_s), "300", .low_real = 0, .high_real = 1e9, .unit = "seconds",
+     .doc = "A job of which all workers have died without a goodbye is kept so long, so that they can come back (`terse-worker "
+            "--worker-id`), unless a new job needs its place (`limits.jobs`). 0: it ends with its last worker. With "
+            "`consistency.on_worker_loss` `go_on`."},
 
     {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL,
      .doc = "Folder of the checkpoints; without it there are none. With `consistency.stragglers` "

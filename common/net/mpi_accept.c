@@ -23,8 +23,7 @@ bool ts_mpi_party_complete(const ts_mpi_daemon *daemon, const ts_door_guest *one
     return here == one->knock.size;
 }
 
-/* The party's guests by rank. Returns NULL when two have the same, or without memory. */
-static ts_door_guest **gather(const ts_mpi_daemon *daemon, const ts_door_guest *one) {
+ts_door_guest **ts_mpi_gather(const ts_mpi_daemon *daemon, const ts_door_guest *one) {
     size_t count;
     ts_door_guest **guests = ts_door_guests(daemon->door, &count);
     ts_door_guest **party = ts_mem_calloc(one->knock.size, sizeof(ts_door_guest *));
@@ -90,73 +89,112 @@ static void fill_gaps(ts_mpi *mpi, uint32_t job) {
     }
 }
 
+bool ts_mpi_job_runs(const ts_mpi *mpi, uint32_t job) {
+    const ts_transport_handler *handler = &mpi->base.handler;
+    return handler->job_runs && job < mpi->base.job_count && handler->job_runs(handler->context, job);
+}
+
 /* A name that no job has which is being served: the workers' own, unless that is taken or they have none. */
 static void name_job(const ts_mpi *mpi, uint32_t number, const char *wanted, ts_transport_job *job) {
     bool taken = !wanted[0] || strcmp(wanted, "default") == 0;
     for (uint32_t p = 0; !taken && p < mpi->base.peer_count; p++) {
         const ts_peer *peer = &mpi->names[p];
-        taken = peer->role == TS_ROLE_WORKER && !mpi->peers[p].dropped && strcmp(mpi->jobs[peer->job].name, wanted) == 0;
+        bool served = !mpi->peers[p].dropped || ts_mpi_job_runs(mpi, peer->job); /* its workers may all be lost */
+        taken = peer->role == TS_ROLE_WORKER && served && strcmp(mpi->jobs[peer->job].name, wanted) == 0;
     }
     if (taken) snprintf(job->name, sizeof job->name, "job%u", number);
     else snprintf(job->name, sizeof job->name, "%.*s", TS_JOB_NAME_CHARS - 1, wanted);
     job->numbered = taken;
 }
 
-static terse_status add_job(ts_mpi *mpi, ts_door_guest **party, uint32_t size, MPI_Comm comm, uint64_t shares) {
-    uint32_t number = party[0]->knock.job, first = mpi->base.peer_count;
+static bool is_join(const ts_door_guest *guest) { return guest->knock.worker != TS_DOOR_NO_WORKER; }
+
+static void begin_job(ts_mpi *mpi, const ts_door_guest *first, uint32_t size) {
+    uint32_t number = first->knock.job;
     ts_mpi_entry entry;
-    memcpy(&entry, party[0]->entry, sizeof entry);
+    memcpy(&entry, first->entry, sizeof entry);
     entry.member.job[sizeof entry.member.job - 1] = 0;
-    TS_TRY(ts_mpi_reserve_link(mpi));
-    TS_TRY(ts_bell_reserve(mpi->bell, size));
     fill_gaps(mpi, number);
     ts_transport_job *job = &mpi->jobs[number];
     *job = (ts_transport_job){.workers = size};
     name_job(mpi, number, entry.member.job, job);
+    mpi->base.job_count = number + 1;
+}
+
+/* The party's processes become peers: all workers of a new job, or some of one that runs. */
+static terse_status add_peers(ts_mpi *mpi, ts_door_guest **party, uint32_t size, MPI_Comm comm, uint64_t shares) {
+    uint32_t number = party[0]->knock.job, first = mpi->base.peer_count;
+    ts_mpi_entry entry;
+    TS_TRY(ts_mpi_reserve_link(mpi));
+    TS_TRY(ts_bell_reserve(mpi->bell, size));
+    if (!is_join(party[0])) begin_job(mpi, party[0], size);
     for (uint32_t r = 0; r < size; r++) {
+        uint32_t worker = is_join(party[0]) ? party[r]->knock.worker : r;
         memcpy(&entry, party[r]->entry, sizeof entry);
         entry.member.host[sizeof entry.member.host - 1] = 0;
         ts_mpi_way way = {.comm = comm, .rank = (int)r, .lifeline = party[r]->fd, .shares = shares};
         ts_mpi_set_peer(mpi, first + r, &way, &mpi->daemon->own, &entry);
-        ts_mpi_name_peer(mpi, first + r, (ts_peer){.role = TS_ROLE_WORKER, .index = r, .job = number}, true, r, entry.member.host);
+        ts_mpi_name_peer(mpi, first + r, (ts_peer){.role = TS_ROLE_WORKER, .index = worker, .job = number}, true, r, entry.member.host);
         TS_TRY(ts_bell_add(mpi->bell, &entry.bell, mpi->names[mpi->base.self].index, false)); /* room is reserved */
         party[r]->peer = first + r;
+        if (worker >= mpi->jobs[number].workers) mpi->jobs[number].workers = worker + 1;
     }
     mpi->links[mpi->link_count++] = (ts_mpi_link){.comm = comm, .first = first, .open = size};
     mpi->base.peer_count += size;
     mpi->base.workers += size;
-    mpi->base.job_count = number + 1;
     return TERSE_OK;
 }
 
-static uint64_t share_count(const ts_mpi *mpi, uint32_t size) {
-    return (uint64_t)size * mpi->link_count; /* the world's link stands for the newcomers */
+/* In how many shares the traffic is cut: all workers of all jobs, were they as large as this one. */
+static uint64_t share_count(const ts_mpi *mpi, ts_door_guest **party, uint32_t size) {
+    uint32_t jobs = ts_mpi_live_jobs(mpi), workers = size;
+    if (!is_join(party[0])) return (uint64_t)workers * (jobs + 1);
+    workers = mpi->jobs[party[0]->knock.job].workers;
+    for (uint32_t r = 0; r < size; r++)
+        if (party[r]->knock.worker >= workers) workers = party[r]->knock.worker + 1;
+    return (uint64_t)workers * (jobs ? jobs : 1);
+}
+
+/* Whether the workers of a party that comes into a running job are said in earnest. */
+static bool is_sound(ts_door_guest **party, uint32_t size) {
+    for (uint32_t r = 0; r < size; r++) {
+        if (is_join(party[r]) != is_join(party[0])) return false;
+        if (is_join(party[r]) && party[r]->knock.worker >= TS_MPI_JOB_WORKERS) return false;
+    }
+    return true;
+}
+
+static void tell_owner(ts_mpi *mpi, uint32_t first, bool join) {
+    ts_transport_handler *handler = &mpi->base.handler;
+    if (join && handler->on_workers) handler->on_workers(handler->context, first);
+    if (!join && handler->on_jobs) handler->on_jobs(handler->context);
 }
 
 void ts_mpi_let_in(ts_mpi *mpi, const ts_door_guest *one) {
     char port[MPI_MAX_PORT_NAME];
     uint8_t which[TS_DOOR_PARTY_BYTES];
-    uint32_t size = one->knock.size;
-    uint64_t shares = share_count(mpi, size), began_us = ts_mpi_clock_us();
+    uint32_t size = one->knock.size, first = mpi->base.peer_count;
+    uint64_t began_us = ts_mpi_clock_us();
     memcpy(which, one->knock.party, sizeof which);
-    ts_door_guest **party = gather(mpi->daemon, one);
-    if (!party || size > mpi->peer_room - mpi->base.peer_count || MPI_Open_port(MPI_INFO_NULL, port) != MPI_SUCCESS) {
+    ts_door_guest **party = ts_mpi_gather(mpi->daemon, one);
+    if (!party || !is_sound(party, size) || size > mpi->peer_room - mpi->base.peer_count || MPI_Open_port(MPI_INFO_NULL, port) != MPI_SUCCESS) {
         ts_mem_free(party);
         ts_mpi_turn_away(mpi, which, TERSE_EUNSUPPORTED, "the server cannot let the job in: two workers of one rank, or no port");
         return;
     }
+    bool join = is_join(party[0]);
+    uint64_t shares = share_count(mpi, party, size);
     invite(mpi, party, size, port, shares);
     MPI_Comm comm = accept_party(party, size, port);
     MPI_Close_port(port);
-    terse_status status = comm == MPI_COMM_NULL ? TERSE_EPEER : add_job(mpi, party, size, comm, shares);
+    terse_status status = comm == MPI_COMM_NULL ? TERSE_EPEER : add_peers(mpi, party, size, comm, shares);
     uint32_t number = party[0]->knock.job;
     ts_mem_free(party);
     if (status != TERSE_OK) {
         ts_mpi_turn_away(mpi, which, status, "a worker of the job ended, or did not connect, while it was joining");
         return;
     }
-    ts_log(TS_LOG_INFO, "daemon", "a job has joined", "job=%s number=%u workers=%u ms=%.1f", mpi->jobs[number].name, number, size,
+    ts_log(TS_LOG_INFO, "daemon", join ? "workers have come into a job" : "a job has joined", "job=%s number=%u workers=%u ms=%.1f", mpi->jobs[number].name, number, size,
            (double)(ts_mpi_clock_us() - began_us) * 1e-3);
-    ts_transport_handler *handler = &mpi->base.handler;
-    if (handler->on_jobs) handler->on_jobs(handler->context);
+    tell_owner(mpi, first, join);
 }

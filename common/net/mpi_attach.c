@@ -29,6 +29,7 @@ typedef struct {
     const ts_mpi_roll *roll;
     uint64_t until_us;
     plan plan;
+    ts_transport_place place;      /* options->joins: this rank's */
     ts_bell_address *doors;        /* [own] plan.servers of them */
     ts_mpi_invitation *invitation; /* [own] of each server */
     MPI_Comm *comm;
@@ -43,6 +44,7 @@ static terse_status knock(joining *join, uint32_t server, uint32_t job) {
     const ts_mpi_entry *own = own_entry(join);
     const ts_bell_address *door = &join->doors[server];
     ts_door_knock knock = {.version = TS_MPI_WIRE_VERSION, .job = job, .rank = join->roll->rank, .size = join->roll->size,
+                           .worker = join->options->joins && job != TS_DOOR_JOIN ? join->place.worker : TS_DOOR_NO_WORKER,
                            .entry_bytes = sizeof *own};
     memcpy(knock.token, join->plan.token, sizeof knock.token);
     memcpy(knock.party, join->plan.party, sizeof knock.party);
@@ -101,6 +103,7 @@ static terse_status make_plan(joining *join) {
     if (getrandom(join->plan.party, sizeof join->plan.party, 0) != (ssize_t)sizeof join->plan.party)
         return ts_error_set(join->error, TERSE_EIO, "the system gives no random bytes");
     TS_TRY(make_tables(join, card.servers));
+    if (join->options->joins) return TERSE_OK; /* server 0 tells each rank which job, and as which worker */
     TS_TRY(knock(join, 0, TS_DOOR_NO_JOB));
     return hear(join, 0, TS_DOOR_GRANTED, &join->plan.job, sizeof join->plan.job);
 }
@@ -126,6 +129,14 @@ static terse_status share_plan(joining *join) {
     ts_mpi_watchdog_disarm(watchdog);
     if (join->plan.status == TERSE_OK || leads) return status;
     return ts_error_set(join->error, (terse_status)join->plan.status, "%s", join->plan.error.text);
+}
+
+/* Which worker of which job this rank becomes. */
+static terse_status ask_place(joining *join) {
+    TS_TRY(knock(join, 0, TS_DOOR_JOIN));
+    TS_TRY(hear(join, 0, TS_DOOR_GRANTED, &join->place, sizeof join->place));
+    join->plan.job = join->place.job;
+    return TERSE_OK;
 }
 
 /* Says what MPI itself does not: Open MPI prints a page, and some of it is of no help. */
@@ -160,15 +171,25 @@ static void name_server(ts_mpi *mpi, const joining *join, uint32_t server) {
     ts_mpi_name_peer(mpi, server, peer, false, server, join->invitation[server].server.member.host);
 }
 
-/* Servers first, then the ranks of this job. */
-static terse_status fill_tables(joining *join) {
+/* Which workers of the job the ranks of this launch are. numbers: [out] one each. */
+static terse_status number_ranks(const joining *join, uint32_t *numbers) {
+    for (uint32_t r = 0; r < join->roll->size; r++) numbers[r] = r;
+    if (!join->options->joins) return TERSE_OK;
+    ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(join->options->start_us, 4, "another rank of this launch has not come into the job");
+    int result = MPI_Allgather(&join->place.worker, 1, MPI_UINT32_T, numbers, 1, MPI_UINT32_T, join->mpi->comm);
+    ts_mpi_watchdog_disarm(watchdog);
+    return result == MPI_SUCCESS ? TERSE_OK : TERSE_EPEER;
+}
+
+/* Servers first, then the ranks of this launch. */
+static terse_status fill_tables(joining *join, const uint32_t *numbers) {
     ts_mpi *mpi = join->mpi;
     const ts_mpi_entry *own = own_entry(join);
     uint32_t servers = join->plan.servers, workers = join->roll->size, rank = join->roll->rank;
     TS_TRY(ts_mpi_make_tables(mpi, (size_t)servers + workers, (size_t)join->plan.job + 1));
     TS_TRY(ts_bell_reserve(mpi->bell, servers + workers));
     ts_transport_job *job = &mpi->jobs[join->plan.job];
-    job->workers = workers;
+    job->workers = join->options->joins ? join->place.workers : workers;
     snprintf(job->name, sizeof job->name, "%s", own->member.job);
     for (uint32_t s = 0; s < servers; s++) {
         const ts_mpi_invitation *invitation = &join->invitation[s];
@@ -185,12 +206,13 @@ static terse_status fill_tables(joining *join) {
         const ts_mpi_entry *entry = &join->roll->entries[r];
         ts_mpi_way way = {.comm = mpi->comm, .rank = (int)r, .lifeline = -1, .shares = 1};
         ts_mpi_set_peer(mpi, servers + r, &way, own, entry);
-        ts_mpi_name_peer(mpi, servers + r, (ts_peer){.role = TS_ROLE_WORKER, .index = r, .job = join->plan.job}, false, r, entry->member.host);
+        ts_mpi_name_peer(mpi, servers + r, (ts_peer){.role = TS_ROLE_WORKER, .index = numbers[r], .job = join->plan.job}, false, r, entry->member.host);
         TS_TRY(ts_bell_add(mpi->bell, &entry->bell, servers + rank, r == rank));
     }
     mpi->base.self = servers + rank;
     mpi->base.servers = servers;
-    mpi->base.workers = workers;
+    mpi->base.workers = job->workers;
+    mpi->base.incarnation = join->place.incarnation;
     mpi->base.job_count = join->plan.job + 1;
     mpi->base.peer_count = servers + workers;
     return TERSE_OK;
@@ -200,12 +222,16 @@ terse_status ts_mpi_attach(ts_mpi *mpi, const ts_mpi_options *options, const ts_
     joining join = {.mpi = mpi, .options = options, .roll = roll, .error = error,
                     .until_us = ts_mpi_clock_us() + options->start_us};
     terse_status status = share_plan(&join);
+    if (status == TERSE_OK && options->joins) status = ask_place(&join);
     for (uint32_t s = 0; status == TERSE_OK && s < join.plan.servers; s++) status = join_server(&join, s);
     if (status == TERSE_OK && roll->rank == 0) ts_door_say(join.lifeline[0], TS_DOOR_ATTACHED);
+    uint32_t *numbers = status == TERSE_OK ? ts_mem_calloc(roll->size, sizeof *numbers) : NULL;
     if (status == TERSE_OK) {
-        status = fill_tables(&join);
-        if (status != TERSE_OK) status = ts_error_set(error, status, "no memory for the tables of peers");
+        status = numbers ? number_ranks(&join, numbers) : TERSE_ENOMEM;
+        if (status == TERSE_OK) status = fill_tables(&join, numbers);
+        if (status != TERSE_OK) status = ts_error_set(error, status, "no memory for the tables of peers, or a rank of this launch is gone");
     }
+    ts_mem_free(numbers);
     for (uint32_t s = 0; join.lifeline && s < join.plan.servers; s++) {
         if (join.lifeline[s] >= 0) close(join.lifeline[s]);
     }

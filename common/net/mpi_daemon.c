@@ -68,6 +68,7 @@ static terse_status write_card(const ts_mpi_daemon *daemon, const ts_mpi_roll *r
 static terse_status call_leader(ts_mpi_daemon *daemon, const ts_mpi_roll *roll, ts_error *error) {
     const ts_mpi_entry *leader = &roll->entries[0];
     ts_door_knock knock = {.version = TS_MPI_WIRE_VERSION, .job = TS_DOOR_SERVER, .rank = roll->rank, .size = roll->size,
+                           .worker = TS_DOOR_NO_WORKER,
                            .entry_bytes = sizeof daemon->own};
     memcpy(knock.token, daemon->token, sizeof knock.token);
     uint32_t address = ts_bell_way(&daemon->own.bell, &leader->bell);
@@ -201,9 +202,15 @@ void ts_mpi_turn_away(ts_mpi *mpi, const uint8_t party[TS_DOOR_PARTY_BYTES], ter
     }
 }
 
-static uint32_t live_jobs(const ts_mpi *mpi) {
+uint32_t ts_mpi_live_jobs(const ts_mpi *mpi) {
     uint32_t live = 0;
-    for (uint32_t l = 0; l < mpi->link_count; l++) live += mpi->links[l].comm != mpi->comm;
+    for (uint32_t l = 0; l < mpi->link_count; l++) {
+        bool known = mpi->links[l].comm == mpi->comm;
+        for (uint32_t before = 0; before < l && !known; before++)
+            known = mpi->links[before].comm != mpi->comm &&
+                    mpi->names[mpi->links[before].first].job == mpi->names[mpi->links[l].first].job;
+        live += !known;
+    }
     return live;
 }
 
@@ -211,22 +218,67 @@ static uint32_t live_jobs(const ts_mpi *mpi) {
 static terse_status check_asker(const ts_mpi *mpi, const ts_door_guest *asker, ts_error *reason) {
     const ts_mpi_daemon *daemon = mpi->daemon;
     if (daemon->shut) return ts_error_set(reason, TERSE_ESHUTDOWN, "the daemon lets nobody in: %s", daemon->reason.text);
-    if (live_jobs(mpi) >= daemon->jobs_most)
+    bool joins = asker->knock.job == TS_DOOR_JOIN;
+    if (!joins && ts_mpi_live_jobs(mpi) >= daemon->jobs_most)
         return ts_error_set(reason, TERSE_ELIMIT, "the daemon serves %u jobs at a time (limits.jobs); try again when one has ended",
                             daemon->jobs_most);
-    if (asker->knock.size > mpi->peer_room - mpi->base.peer_count || mpi->base.job_count + 1 >= mpi->job_room)
+    if (asker->knock.size > mpi->peer_room - mpi->base.peer_count || (!joins && mpi->base.job_count + 1 >= mpi->job_room))
         return ts_error_set(reason, TERSE_ELIMIT, "the daemon has let in %u workers in its life and has no numbers left: "
                             "start it anew", mpi->base.peer_count - mpi->base.servers);
     return TERSE_OK;
 }
 
+static void open_grant(ts_mpi_daemon *daemon, const ts_door_guest *asker, uint32_t job, uint64_t now_us) {
+    daemon->grant.open = true;
+    daemon->grant.job = job;
+    daemon->grant.since_us = now_us;
+    memcpy(daemon->grant.party, asker->knock.party, sizeof daemon->grant.party);
+}
+
+/* The owner says which workers of which job they become. */
+static terse_status find_places(ts_mpi *mpi, ts_door_guest **party, uint32_t size, ts_transport_place *place, ts_error *reason) {
+    const ts_transport_handler *handler = &mpi->base.handler;
+    ts_transport_wish *wishes = ts_mem_calloc(size, sizeof *wishes);
+    TS_REQUIRE(wishes, ts_error_set(reason, TERSE_ENOMEM, "no memory"));
+    for (uint32_t r = 0; r < size; r++) {
+        ts_mpi_entry entry;
+        memcpy(&entry, party[r]->entry, sizeof entry);
+        wishes[r] = entry.wish;
+        wishes[r].job[sizeof wishes[r].job - 1] = 0;
+    }
+    terse_status status = handler->on_wish ? handler->on_wish(handler->context, wishes, size, place, reason)
+                                           : ts_error_set(reason, TERSE_EUNSUPPORTED, "nobody can come into a job here");
+    ts_mem_free(wishes);
+    return status;
+}
+
+/* All of a launch that would come into a running job are here. They are told their places, or why there are none. */
+static void grant_places(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
+    uint32_t size = asker->knock.size;
+    ts_door_guest **party = ts_mpi_gather(mpi->daemon, asker);
+    ts_transport_place *place = ts_mem_calloc(size, sizeof *place);
+    ts_error reason = {"two workers of one rank, or no memory"};
+    terse_status status = party && place ? find_places(mpi, party, size, place, &reason) : TERSE_EUNSUPPORTED;
+    if (status != TERSE_OK) ts_mpi_turn_away(mpi, asker->knock.party, status, reason.text);
+    for (uint32_t r = 0; status == TERSE_OK && r < size; r++) {
+        party[r]->knock.job = place[r].job;
+        party[r]->knock.worker = place[r].worker;
+        party[r]->granted = r == 0;
+        ts_door_tell(party[r], TS_DOOR_GRANTED, TERSE_OK, &place[r], sizeof place[r]);
+    }
+    if (status == TERSE_OK) open_grant(mpi->daemon, party[0], place[0].job, now_us);
+    ts_mem_free(party);
+    ts_mem_free(place);
+}
+
 static void grant(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
     ts_mpi_daemon *daemon = mpi->daemon;
     uint32_t number = mpi->base.job_count;
-    daemon->grant.open = true;
-    daemon->grant.job = number;
-    daemon->grant.since_us = now_us;
-    memcpy(daemon->grant.party, asker->knock.party, sizeof daemon->grant.party);
+    if (asker->knock.job == TS_DOOR_JOIN) {
+        grant_places(mpi, asker, now_us);
+        return;
+    }
+    open_grant(daemon, asker, number, now_us);
     asker->knock.job = number;
     asker->granted = true;
     ts_door_tell(asker, TS_DOOR_GRANTED, TERSE_OK, &number, sizeof number);
@@ -258,7 +310,8 @@ static ts_door_guest *next_asker(const ts_mpi_daemon *daemon) {
     ts_door_guest **guests = ts_door_guests(daemon->door, &count), *first = NULL;
     for (size_t g = 0; g < count; g++) {
         ts_door_guest *guest = guests[g];
-        if (!guest->known || guest->gone || guest->knock.job != TS_DOOR_NO_JOB) continue;
+        bool asks = guest->knock.job == TS_DOOR_NO_JOB || (guest->knock.job == TS_DOOR_JOIN && ts_mpi_party_complete(daemon, guest));
+        if (!guest->known || guest->gone || !asks) continue;
         if (!first || guest->since_us < first->since_us) first = guest;
     }
     return first;
@@ -296,17 +349,19 @@ static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
             return look_at_guests(mpi, now_us);
         }
         terse_status status = TERSE_OK;
+        bool joins = guest->knock.job == TS_DOOR_JOIN, comes = guest->knock.worker != TS_DOOR_NO_WORKER;
         if (guest->gone) status = TERSE_EPEER;
-        else if (guest->knock.job < mpi->base.job_count) status = TERSE_ESTALE;
-        else if (guest->knock.job >= mpi->job_room) status = TERSE_ELIMIT;
+        else if (!joins && guest->knock.job < mpi->base.job_count && !(comes && ts_mpi_job_runs(mpi, guest->knock.job))) status = TERSE_ESTALE;
+        else if (!joins && guest->knock.job >= (comes ? mpi->base.job_count : mpi->job_room)) status = TERSE_ELIMIT;
         else if (now_us - guest->since_us > daemon->start_us) status = TERSE_ETIMEDOUT;
         if (status != TERSE_OK) {
             ts_mpi_turn_away(mpi, guest->knock.party, status,
                              status == TERSE_EPEER ? "a worker of the job ended while it was joining"
+                             : comes               ? "the job that the worker would come into has ended"
                                                    : "the job was too late: its workers did not knock together");
             return look_at_guests(mpi, now_us);
         }
-        if (ts_mpi_party_complete(daemon, guest)) return guest;
+        if (!joins && ts_mpi_party_complete(daemon, guest)) return guest;
     }
     return NULL;
 }

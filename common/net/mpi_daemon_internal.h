@@ -9,6 +9,7 @@
 /* Numbers are never used again, and neither are MPI's context ids: a daemon has let in so many when it is full. */
 #define TS_MPI_DAEMON_PEERS 65536u
 #define TS_MPI_DAEMON_JOBS 32768u
+#define TS_MPI_JOB_WORKERS 65536u /* numbers of workers that come into a running job are below */
 
 struct ts_mpi_daemon {
     ts_door *door;
@@ -33,6 +34,12 @@ struct ts_mpi_daemon {
 
 /* Whether all workers of a guest's job have knocked. */
 bool ts_mpi_party_complete(const ts_mpi_daemon *daemon, const ts_door_guest *one);
+/* The party's guests by rank, as many as the knock's size. Returns NULL when two have the same, or without memory. */
+ts_door_guest **ts_mpi_gather(const ts_mpi_daemon *daemon, const ts_door_guest *one);
+/* How many jobs have workers here. */
+uint32_t ts_mpi_live_jobs(const ts_mpi *mpi);
+/* Whether the owner still runs the job. */
+bool ts_mpi_job_runs(const ts_mpi *mpi, uint32_t job);
 /* Lets the job of a complete party in, or turns it away. Blocks as long as an accept takes. */
 void ts_mpi_let_in(ts_mpi *mpi, const ts_door_guest *one);
 /* Tells all guests of the party why not, and lets go of them. */

@@ -147,6 +147,7 @@ typedef struct {
     ts_group_member member;
     ts_bell_address bell;
     char declines[TS_MPI_DECLINES_CHARS]; /* why it cannot take part; "" when it does */
+    ts_transport_wish wish;      /* of a worker that comes into a running job */
     uint32_t door;               /* a server's port, network order; 0: lets nobody in later */
     uint32_t reserved;
 } ts_mpi_entry;

@@ -50,6 +50,12 @@ static ts_mpi_entry own_entry(const ts_mpi *mpi, const ts_mpi_options *options, 
     snprintf(member->above, sizeof member->above, "%s", options->above ? options->above : "");
     if (options->role == TS_ROLE_WORKER || options->above)
         snprintf(member->job, sizeof member->job, "%s", options->job ? options->job : "default");
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    entry.wish.wanted = (uint32_t)rank < options->wanted_count ? options->wanted[rank] : TS_WORKER_ANY;
+    for (; entry.wish.kept_count < options->kept_count && entry.wish.kept_count < TS_KEPT_MOST; entry.wish.kept_count++)
+        entry.wish.kept[entry.wish.kept_count] = options->kept[entry.wish.kept_count];
+    snprintf(entry.wish.job, sizeof entry.wish.job, "%s", member->job);
     ts_bell_own_address(mpi->bell, &entry.bell);
     if (options->declines) snprintf(entry.declines, sizeof entry.declines, "%s", options->declines[0] ? options->declines : "?");
     return entry;

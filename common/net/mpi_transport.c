@@ -192,6 +192,8 @@ static bool has_role(const ts_mpi_roll *roll, ts_role role) {
 /* Who is there becomes the table of peers; who is alone with its role, and has a run directory, opens it to the other. */
 static terse_status meet(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
     bool servers = has_role(roll, TS_ROLE_SERVER), workers = has_role(roll, TS_ROLE_WORKER);
+    if (options->joins && servers)
+        return ts_error_set(error, TERSE_EINVAL, "worker.id is for coming into a job of a daemon, and this mpirun has servers of its own");
     if (options->run_dir && options->role == TS_ROLE_WORKER && !servers) return ts_mpi_attach(mpi, options, roll, error);
     if (workers) {
         ts_mpi_daemon_destroy(mpi->daemon); /* one job, as ever */
@@ -344,7 +346,7 @@ terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) 
     ts_mpi *mpi = of(transport);
     TS_REQUIRE(transport->peers[transport->self].role == TS_ROLE_WORKER, TERSE_ESTATE);
     if (mpi->workers == MPI_COMM_NULL) {
-        int *ranks = ts_mem_calloc(transport->workers, sizeof *ranks);
+        int *ranks = ts_mem_calloc(transport->peer_count, sizeof *ranks);
         TS_REQUIRE(ranks, TERSE_ENOMEM);
         int count = 0;
         for (uint32_t p = 0; p < transport->peer_count; p++) {

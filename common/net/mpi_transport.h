@@ -26,6 +26,12 @@ typedef struct {
      */
     const char *run_dir;
     uint32_t jobs_most;        /* a server with run_dir: how many jobs at a time */
+    /* A worker with run_dir: the ranks come into a running job of that name, not as a job of their own. */
+    bool joins;
+    const uint32_t *wanted;    /* [borrow] by rank: which worker it would be, or TS_WORKER_ANY; as all after the last */
+    uint32_t wanted_count;
+    const uint32_t *kept;      /* [borrow] workers whose residual lies on this host and is in nobody's use */
+    uint32_t kept_count;       /* at most TS_KEPT_MOST */
 } ts_mpi_options;
 
 /*
@@ -54,8 +60,8 @@ const char *ts_mpi_transport_run_dir(const ts_transport *transport);
 bool ts_mpi_transport_multiple(const ts_transport *transport);
 
 /*
- * The communicator of the workers of one's own job, made at the first call. comm: [out] points to an MPI_Comm.
- * Collective: all workers of the job. Returns TERSE_OK, TERSE_ESTATE (a server calls), TERSE_EUNSUPPORTED.
+ * The communicator of the workers of one's own launch and job, made at the first call. comm: [out] points to an MPI_Comm.
+ * Collective: all of them. Returns TERSE_OK, TERSE_ESTATE (a server calls), TERSE_EUNSUPPORTED.
  */
 terse_status ts_mpi_transport_workers_comm(ts_transport *transport, void *comm) TERSE_NODISCARD;
 

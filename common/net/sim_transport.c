@@ -35,6 +35,7 @@ struct ts_sim_network {
     ts_peer *names;
     ts_transport_job jobs[TS_SIM_JOBS];
     uint32_t job_count, joined;  /* in all; known to the servers */
+    uint32_t arrived;            /* endpoints that are somebody's */
     bool *dead, *cut;       /* cut: peers × peers */
     bool *stopped;          /* does not read */
     flight *parked;         /* to those, in the order of sending */
@@ -200,7 +201,7 @@ static void count_jobs(ts_sim_network *net) {
         net->jobs[j].workers = net->options.job_workers[j];
         net->job_count++;
     }
-    if (net->job_count == 0) net->jobs[net->job_count++].workers = net->options.workers;
+    if (net->job_count == 0) net->jobs[net->job_count++].workers = net->options.workers - net->options.late_workers;
     for (uint32_t j = 0; j < net->job_count; j++) snprintf(net->jobs[j].name, sizeof net->jobs[j].name, "job%u", j);
     if (net->job_count == 1) snprintf(net->jobs[0].name, sizeof net->jobs[0].name, "default"); /* as of a config that names none */
     net->joined = net->options.late_jobs < net->job_count ? net->job_count - net->options.late_jobs : 0;
@@ -219,6 +220,7 @@ static void name_peers(ts_sim_network *net) {
             else snprintf(net->names[p].name, sizeof net->names[p].name, "worker %u of %s", w, net->jobs[j].name);
         }
     }
+    for (; p < net->peers; p++) net->names[p].role = TS_ROLE_NONE; /* nobody yet */
 }
 
 /* What a server knows of jobs. */
@@ -253,6 +255,35 @@ void ts_sim_join(ts_sim_network *network) {
     }
 }
 
+terse_status ts_sim_come(ts_sim_network *network, const ts_transport_wish *wish, uint32_t *worker, uint32_t *peer,
+                         ts_error *reason) {
+    ts_transport_handler *leader = &network->endpoints[0].base.handler;
+    ts_transport_place place = {0};
+    uint32_t p = network->arrived;
+    TS_REQUIRE(p < network->peers && leader->on_wish, TERSE_ELIMIT);
+    TS_TRY(leader->on_wish(leader->context, wish, 1, &place, reason));
+    network->arrived++;
+    network->names[p] = (ts_peer){.role = TS_ROLE_WORKER, .index = place.worker};
+    snprintf(network->names[p].name, sizeof network->names[p].name, "worker %u (come as %u)", place.worker, p);
+    network->endpoints[p].base.incarnation = place.incarnation;
+    if (place.worker >= network->jobs[0].workers) network->jobs[0].workers = place.worker + 1;
+    for (uint32_t s = 0; s < network->options.servers; s++) {
+        ts_transport *server = &network->endpoints[s].base;
+        server->peer_count = network->arrived;
+        if (server->handler.on_workers) server->handler.on_workers(server->handler.context, p);
+    }
+    *worker = place.worker;
+    *peer = p;
+    return TERSE_OK;
+}
+
+void ts_sim_tell_lost(ts_sim_network *network, uint32_t peer) {
+    for (uint32_t s = 0; s < network->options.servers; s++) {
+        ts_transport_handler *handler = &network->endpoints[s].base.handler;
+        if (handler->on_lost) handler->on_lost(handler->context, peer);
+    }
+}
+
 terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network **out) {
     TS_REQUIRE(options->delay_min_us <= options->delay_max_us, TERSE_EINVAL);
     TS_REQUIRE(options->delay_max_us - options->delay_min_us < UINT32_MAX, TERSE_EINVAL);
@@ -262,6 +293,8 @@ terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network
     count_jobs(net);
     net->peers = options->servers;
     for (uint32_t j = 0; j < net->job_count; j++) net->peers += net->jobs[j].workers;
+    net->arrived = net->peers;
+    net->peers += options->late_workers + options->spare;
     net->random = ts_random_start(ts_random_key(options->seed, 0, 0, 0, 1));
     size_t pairs = (size_t)net->peers * net->peers;
     net->endpoints = ts_mem_calloc(net->peers, sizeof *net->endpoints);

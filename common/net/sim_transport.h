@@ -18,6 +18,8 @@ typedef struct {
     uint32_t servers, workers;   /* peers 0 … servers-1 are servers, then workers, job by job */
     uint32_t job_workers[TS_SIM_JOBS]; /* the workers of each job; all zero: one job of all of them */
     uint32_t late_jobs;          /* so many of the last jobs join later: ts_sim_join */
+    uint32_t late_workers, spare; /* with one job: so many of its last workers come in later, and so many processes more may
+                                     come in the place of others: ts_sim_come */
     uint64_t delay_min_us, delay_max_us;
     double drop, duplicate, corrupt; /* probability per frame, 0 … 1 */
     bool reorder;                /* false: frames between two peers arrive in order (unless dropped) */
@@ -34,6 +36,15 @@ void ts_sim_network_destroy(ts_sim_network *network);
 ts_transport *ts_sim_endpoint(ts_sim_network *network, uint32_t peer);
 /* The servers learn of the next of the late jobs. Its workers' endpoints may be used before. */
 void ts_sim_join(ts_sim_network *network);
+/*
+ * A process comes into the job, as it would over a transport that lets workers in: server 0 gives it a place, and all servers
+ * learn of its peer. worker: [out] which it is; peer: [out] its endpoint. Returns TERSE_OK; TERSE_ELIMIT: no endpoint is left;
+ * or as server 0 says (handler.on_wish).
+ */
+terse_status ts_sim_come(ts_sim_network *network, const ts_transport_wish *wish, uint32_t *worker, uint32_t *peer,
+                         ts_error *reason) TERSE_NODISCARD;
+/* A peer's process has ended, and the servers know it at once. */
+void ts_sim_tell_lost(ts_sim_network *network, uint32_t peer);
 /* A peer dies: frames to and from it are lost, those under way included. */
 void ts_sim_kill(ts_sim_network *network, uint32_t peer);
 /* It comes back with an empty queue. */

@@ -33,9 +33,26 @@ typedef struct {
 /* The workers that train one model together. */
 typedef struct {
     char name[TS_JOB_NAME_CHARS];
-    uint32_t workers; /* how many it was launched with: all of them are among the peers */
+    uint32_t workers; /* how many it was launched with: all of them are among the peers; at a server, and those who have come since */
     bool numbered;    /* the name is made of the job's number: its own is that of another, or it has none */
 } ts_transport_job;
+
+#define TS_WORKER_ANY UINT32_MAX
+#define TS_KEPT_MOST 32u
+
+/* What a process says that would come into a job which runs: in the place of a worker that was lost, or as a new one. */
+typedef struct {
+    char job[TS_JOB_NAME_CHARS]; /* its name; "default": the one that has no name of its own */
+    uint32_t wanted;             /* which worker it would be; TS_WORKER_ANY: whichever there is a place for */
+    uint32_t kept_count, kept[TS_KEPT_MOST]; /* workers whose residual lies on its host and is in nobody's use */
+} ts_transport_wish;
+
+/* What it is told. */
+typedef struct {
+    uint32_t job, worker;
+    uint32_t incarnation; /* which life of the worker it is, at least */
+    uint32_t workers;     /* how many the job began with */
+} ts_transport_place;
 
 /* Called from inside poll. */
 typedef struct {
@@ -49,6 +66,19 @@ typedef struct {
     void (*on_jobs)(void *context);
     /* A peer's process is known to have ended. What it sent may still come. NULL: its silence will tell. */
     void (*on_lost)(void *context, uint32_t peer);
+    /*
+     * Server 0: processes of one launch would come into a running job. place: [out] one each. Returns TERSE_OK, or why none
+     * of them comes in, with a sentence. NULL: nobody ever does.
+     */
+    terse_status (*on_wish)(void *context, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
+                            ts_error *reason);
+    /*
+     * Peers from `first` on are new: processes that are now those workers of a job (ts_peer.job, index), whoever was before.
+     * Comes before the first frame of any of them. NULL as on_wish.
+     */
+    void (*on_workers)(void *context, uint32_t first);
+    /* Whether the owner still runs a job, though its workers may all be gone. NULL: it does not. */
+    bool (*job_runs)(void *context, uint32_t job);
 } ts_transport_handler;
 
 typedef struct {
@@ -85,8 +115,8 @@ struct ts_transport {
     const ts_transport_ops *ops;
     ts_transport_handler handler; /* set by the owner before the first poll */
     /*
-     * Peers and jobs, self included. At a server both tables may grow, by whole jobs (handler.on_jobs), and move then;
-     * a number is never used again. All servers number jobs alike.
+     * Peers and jobs, self included. At a server both tables may grow, by whole jobs (handler.on_jobs) or by workers that
+     * come into one (handler.on_workers), and move then; a number is never used again. All servers number jobs alike.
      */
     const ts_peer *peers;
     uint32_t peer_count;
@@ -94,7 +124,8 @@ struct ts_transport {
     uint32_t job_count;
     uint32_t self;
     uint32_t servers;             /* how many there are */
-    uint32_t workers;             /* at a worker those of its job, at a server those of all jobs */
+    uint32_t workers;             /* at a worker those that its job began with, at a server those of all jobs */
+    uint32_t incarnation;         /* at a worker that comes into a running job: which life of its number it is; else 0 */
     size_t near_bytes;            /* all peers are on this host, and more than this under way would only leave the caches; 0: not so */
     uint32_t neighbours;          /* peers that share this host, self included, as far as is known; 0: it is not */
     ts_buffer_pool *pool;         /* [borrow] for frames, those that come in and those to be sent; may be NULL */

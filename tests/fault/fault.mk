@@ -7,3 +7,6 @@ $(BUILD)/clock_jump.so: tests/fault/clock_jump.c
 $(BUILD)/ledger_worker: $(BUILD)/obj/tests/fault/ledger_worker.o $(BUILD)/libterse.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 test-built: $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker
+$(BUILD)/join_worker: $(BUILD)/obj/tests/fault/join_worker.o $(BUILD)/libterse.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-built: $(BUILD)/join_worker

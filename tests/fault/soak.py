@@ -18,7 +18,7 @@ from daemon import Daemon, kill_job  # noqa: E402
 from launch import kill  # noqa: E402
 
 CONFIG = "configs/softmax.yaml"
-SETS = ["consistency.deadline_s=4"]
+SETS = ["consistency.deadline_s=4", "daemon.orphan_s=0"]
 GROWTH_BYTES = 4 << 20     # of a server, between the second quarter of the time and the last
 GROWTH_PER_JOB = 160 << 10  # of each job that was ever there PMIx keeps three tables, the TCP layer one, MPI a communicator
 

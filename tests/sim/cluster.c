@@ -14,26 +14,15 @@
 
 #define TICK_US 20000u
 #define SLICES_MOST 64u
-
-const ts_cluster_tensor ts_cluster_tensors[TS_CLUSTER_TENSORS] = {
-    {"a.weight", {30, 17}, 2, 510}, {"a.bias", {30}, 1, 30}, {"b.weight", {7, 6}, 2, 42}, {"c.scale", {1}, 1, 1}};
-
-float ts_cluster_initial(uint32_t tensor, size_t element) {
-    return ts_random_unit((uint32_t)ts_random_key(11, tensor, element, 0, 0)) - 0.5f;
-}
-
-float ts_cluster_gradient(uint32_t tensor, size_t element, float param, uint32_t worker, uint64_t step) {
-    float target = ts_random_unit((uint32_t)ts_random_key(12, tensor, element, 0, 0));
-    float noise = ts_random_unit((uint32_t)ts_random_key(13, tensor, element, worker, step)) - 0.5f;
-    float scale = element % 29 == 0 ? 4.0f : 0.25f; /* long-tailed, as gradients are */
-    return (param - target) + noise * scale;
-}
+#define RETRY_US 300000u
 
 typedef enum { ATTACHING, PUSHING, PULLING, FETCHING, LEAVING, GONE } phase;
 
 typedef struct {
     ts_client *client;
     uint32_t job, index; /* its job, its number there */
+    uint32_t peer;       /* of its process */
+    bool dead;
     uint32_t first;      /* tensor */
     phase phase;
     uint64_t step;
@@ -64,8 +53,8 @@ typedef struct cluster {
     ts_server *servers[TS_CLUSTER_WORKERS];
     timed_pool pools[TS_CLUSTER_WORKERS];
     uint32_t joined;
-    bool dead[2 * TS_CLUSTER_WORKERS];
     uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
+    bool dead[TS_CLUSTER_WORKERS]; /* servers */
     worker workers[TS_CLUSTER_WORKERS];
     ts_cluster_result *result;
     float gradient[510];
@@ -109,7 +98,7 @@ static void note_holdings(cluster *c, uint32_t w) {
 static void note_lead(cluster *c, uint32_t w) {
     for (uint32_t v = 0; v < c->spec->network.workers; v++) {
         uint64_t pushed = c->workers[v].pushed, step = c->workers[w].step;
-        if (c->workers[v].job != c->workers[w].job || c->dead[c->spec->network.servers + v]) continue;
+        if (c->workers[v].job != c->workers[w].job || c->workers[v].dead) continue;
         if (pushed < c->spec->steps[v] && step > pushed && step - pushed > c->result->lead) c->result->lead = step - pushed;
     }
 }
@@ -181,7 +170,7 @@ static bool all_pulled(worker *me) {
 static bool fetch_all(cluster *c, worker *me) {
     if (!me->asked) {
         for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-            bool gone = c->dead[c->spec->network.servers + w] && !c->workers[w].back_us;
+            bool gone = c->workers[w].dead && !c->workers[w].back_us;
             if (c->workers[w].job == me->job && c->workers[w].phase < FETCHING && !gone) return false;
         }
         for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS && me->job == 0; t++) {
@@ -230,27 +219,45 @@ static bool met(cluster *c, uint32_t w) {
 /* The first of a job's workers that lives. */
 static uint32_t fetcher(const cluster *c, uint32_t job) {
     uint32_t w = 0;
-    while (w + 1 < c->spec->network.workers && (c->workers[w].job != job || c->dead[c->spec->network.servers + w])) w++;
+    while (w + 1 < c->spec->network.workers && (c->workers[w].job != job || c->workers[w].dead)) w++;
     return w;
+}
+
+/* Its own way into the job, in the place of a worker or as a new one. Returns whether it has one; else it may try again. */
+static bool come(cluster *c, uint32_t w) {
+    worker *me = &c->workers[w];
+    ts_transport_wish wish = {.job = "default", .wanted = w};
+    ts_error reason = {""};
+    uint32_t number = 0;
+    if (c->spec->network.seed % 2 && !c->spec->come_us[w]) { /* any, and finds what it has kept */
+        wish.wanted = TS_WORKER_ANY;
+        wish.kept[wish.kept_count++] = w;
+    }
+    terse_status status = ts_sim_come(c->network, &wish, &number, &me->peer, &reason);
+    if (status == TERSE_OK && number != w) note_failure(c, "worker", w, "it was given another's place");
+    bool over = ts_server_get_state(c->servers[0]) != TS_SERVER_RUNNING;
+    me->back_us = status == TERSE_OK || over ? 0 : ts_sim_now_us(c->network) + RETRY_US;
+    return status == TERSE_OK;
 }
 
 /* A new process in the place of one that was killed. */
 static void restart(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    uint32_t peer = c->spec->network.servers + w;
-    *me = (worker){.job = me->job, .index = me->index, .first = me->first, .dies_us = UINT64_MAX, .asleep_us = UINT64_MAX};
-    c->dead[peer] = false;
-    ts_sim_revive(c->network, peer);
-    if (ts_client_create(c->jobs[me->job], ts_sim_endpoint(c->network, peer), &me->client) != TERSE_OK)
+    if (c->spec->comes_anew && !come(c, w)) return;
+    if (!c->spec->comes_anew) ts_sim_revive(c->network, me->peer);
+    *me = (worker){.job = me->job, .index = me->index, .peer = me->peer, .first = me->first, .dies_us = UINT64_MAX,
+                   .asleep_us = UINT64_MAX};
+    if (c->spec->forgets) note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_FORGOT, .worker = w});
+    if (ts_client_create(c->jobs[me->job], ts_sim_endpoint(c->network, me->peer), &me->client) != TERSE_OK)
         note_failure(c, "worker", w, "create failed");
     else start_worker(c, w);
 }
 
 static void kill(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    uint32_t peer = c->spec->network.servers + w;
-    c->dead[peer] = true;
-    ts_sim_kill(c->network, peer);
+    me->dead = true;
+    ts_sim_kill(c->network, me->peer);
+    if (c->spec->comes_anew) ts_sim_tell_lost(c->network, me->peer);
     if (!c->spec->restart_us[w]) return;
     ts_client_destroy(me->client); /* what it has kept stays where it is, as if nobody had touched it */
     me->client = NULL;
@@ -272,9 +279,8 @@ static void kill_due(cluster *c) {
     uint64_t now = ts_sim_now_us(c->network);
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         worker *me = &c->workers[w];
-        uint32_t peer = c->spec->network.servers + w;
         if (me->back_us && now >= me->back_us) restart(c, w);
-        if (me->dies_us == UINT64_MAX || !ts_cluster_is_killed(c->spec, w) || c->dead[peer] || me->phase == GONE) continue;
+        if (me->dies_us == UINT64_MAX || !ts_cluster_is_killed(c->spec, w) || me->dead || me->phase == GONE) continue;
         if (now < c->spec->kill_us[w] || me->pushed < c->spec->kill_after[w]) continue;
         ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 600));
         if (!me->dies_us) me->dies_us = now + (c->spec->kill_us[w] ? 0 : ts_random_below(&random, 400000));
@@ -287,7 +293,8 @@ static bool missed_the_end(const cluster *c, uint32_t w) {
     const char *message = ts_client_message(c->workers[w].client);
     bool left = true;
     for (uint32_t s = 0; s < c->spec->network.servers; s++) left = left && ts_server_get_state(c->servers[s]) == TS_SERVER_FINISHED;
-    return ts_cluster_is_missed(c->spec, w) && (strstr(message, "ended without this worker") || (left && strstr(message, "silent")));
+    return ts_cluster_is_missed(c->spec, w) && (strstr(message, "ended without this worker") || strstr(message, "the training is at its end") ||
+                                                     (left && strstr(message, "silent")));
 }
 
 /* It goes on elsewhere, and some of its packets are its own again. */
@@ -327,10 +334,11 @@ static bool be_done(cluster *c, uint32_t w) {
 
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    if (me->phase == GONE || c->dead[c->spec->network.servers + w] || sleeps(c, w)) return;
+    if (me->phase == GONE || c->workers[w].dead || sleeps(c, w)) return;
     ts_client_state state = ts_client_get_state(me->client);
     if (state == TS_CLIENT_FAILED && missed_the_end(c, w)) {
         c->result->missed[w] = true;
+        c->result->absent[w] = c->spec->comes_anew;
         leave(c, w);
         return;
     }
@@ -387,7 +395,7 @@ static bool everybody_ended(cluster *c, bool *finished) {
         if (state == TS_SERVER_FAILED) note_failure(c, "server", s, ts_server_message(c->servers[s]));
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        ended = ended && (c->workers[w].phase == GONE || (c->dead[c->spec->network.servers + w] && !c->workers[w].back_us));
+        ended = ended && (c->workers[w].phase == GONE || (c->workers[w].dead && !c->workers[w].back_us));
     }
     for (uint32_t j = 0; j < TS_SIM_JOBS; j++) {
         bool done = c->result->job[j].message[0] == 0;
@@ -406,13 +414,14 @@ static bool stopped(const cluster *c, uint32_t server) {
 }
 
 static void deliver(cluster *c, uint32_t peer) {
-    if (c->dead[peer] || stopped(c, peer)) return;
-    uint32_t servers = c->spec->network.servers;
-    if (peer >= servers && (!c->workers[peer - servers].client || sleeps(c, peer - servers))) return;
+    uint32_t servers = c->spec->network.servers, w = 0;
+    if (peer < servers && (c->dead[peer] || stopped(c, peer))) return;
+    while (w < c->spec->network.workers && (c->workers[w].peer != peer || c->workers[w].dead)) w++;
+    if (peer >= servers && (w == c->spec->network.workers || !c->workers[w].client || sleeps(c, w))) return;
     ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
     while (endpoint->ops->poll(endpoint)) continue;
     if (peer < servers) ts_server_flush(c->servers[peer]);
-    else drive(c, peer - servers);
+    else drive(c, w);
 }
 
 static void tick(cluster *c) {
@@ -423,7 +432,7 @@ static void tick(cluster *c) {
         ts_server_flush(c->servers[s]);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        if (c->workers[w].client && !c->dead[c->spec->network.servers + w] && !sleeps(c, w)) ts_client_tick(c->workers[w].client);
+        if (c->workers[w].client && !c->workers[w].dead && !sleeps(c, w)) ts_client_tick(c->workers[w].client);
         drive(c, w);
     }
 }
@@ -473,8 +482,9 @@ static void kill_servers(cluster *c) {
     for (unsigned k = 0; k < TS_CLUSTER_KILLS; k++) {
         uint64_t at = k ? c->spec->kills[k - 1].at_us : c->spec->kill_at_us;
         uint32_t peer = k ? c->spec->kills[k - 1].peer : c->spec->kill_peer;
-        if (at == 0 || now < at || c->dead[peer]) continue;
-        c->dead[peer] = true;
+        bool *dead = peer < c->spec->network.servers ? &c->dead[peer] : &c->workers[peer - c->spec->network.servers].dead;
+        if (at == 0 || now < at || *dead) continue;
+        *dead = true;
         ts_sim_kill(c->network, peer);
     }
 }
@@ -538,11 +548,17 @@ static terse_status create_members(cluster *c, ts_error *error) {
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
         c->listeners[s] = (listener){c, s};
         ts_server_set_receipts(c->servers[s], on_receipt, &c->listeners[s]);
+        if (c->spec->comes_anew) ts_server_set_join_command(c->servers[s], "come");
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        ts_transport *endpoint = ts_sim_endpoint(c->network, c->spec->network.servers + w);
-        const ts_peer *self = &endpoint->peers[endpoint->self];
         worker *me = &c->workers[w];
+        me->peer = c->spec->network.servers + w;
+        ts_transport *endpoint = ts_sim_endpoint(c->network, me->peer);
+        const ts_peer *self = &endpoint->peers[endpoint->self];
+        me->index = w;
+        me->dead = c->spec->come_us[w] > 0;
+        me->back_us = c->spec->come_us[w];
+        if (me->dead) continue;
         me->job = self->job;
         me->index = self->index;
         me->first = c->spec->job[self->job].first_tensor;
@@ -569,7 +585,10 @@ terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out)
     if (status == TERSE_OK) status = create_members(c, &error);
     if (status == TERSE_OK) run_to_the_end(c);
     else snprintf(out->message, sizeof out->message, "set-up: %s", error.text);
-    for (uint32_t w = 0; w < spec->network.workers; w++) ts_client_destroy(c->workers[w].client);
+    for (uint32_t w = 0; w < spec->network.workers; w++) {
+        if (spec->comes_anew && c->workers[w].dead) out->absent[w] = true;
+        ts_client_destroy(c->workers[w].client);
+    }
     for (uint32_t s = 0; s < spec->network.servers; s++) ts_server_destroy(c->servers[s]);
     if (c->network) ts_sim_network_destroy(c->network);
     ts_config_free(c->config);

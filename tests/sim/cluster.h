@@ -40,6 +40,9 @@ typedef struct {
     uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
     uint64_t kill_us[TS_CLUSTER_WORKERS];    /* or at that time, whatever it is doing; 0: never */
     uint64_t restart_us[TS_CLUSTER_WORKERS]; /* and so long after that another process takes its place; 0: none does */
+    bool comes_anew;                         /* over a way of its own, as into a daemon's job (ts_sim_come; network.spare) */
+    bool forgets;                            /* and with nothing of what the killed one had */
+    uint64_t come_us[TS_CLUSTER_WORKERS];    /* of the last, network.late_workers: when it comes */
     uint64_t sleep_after[TS_CLUSTER_WORKERS]; /* a worker is stopped some time after it has pushed so many steps; 0: never */
     uint64_t sleep_us[TS_CLUSTER_WORKERS];   /* for so long */
     struct {
@@ -81,15 +84,16 @@ static inline bool ts_cluster_is_cut_off(const ts_cluster_spec *spec, uint32_t w
     return masks >> (spec->network.servers + w) & 1;
 }
 static inline bool ts_cluster_is_missed(const ts_cluster_spec *spec, uint32_t w) {
-    return ts_cluster_is_killed(spec, w) || spec->sleep_after[w] || ts_cluster_is_cut_off(spec, w);
+    return ts_cluster_is_killed(spec, w) || spec->sleep_after[w] || spec->come_us[w] || ts_cluster_is_cut_off(spec, w);
 }
 
 /* What happened, in the order in which it did. */
 typedef struct {
-    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_TAKEN_BACK, TS_CLUSTER_RECEIPT } kind;
+    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_TAKEN_BACK, TS_CLUSTER_FORGOT, TS_CLUSTER_RECEIPT } kind;
     uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step`, its own step number `local` */
     uint64_t step, local;
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
+                             /* FORGOT: the worker's residual, momentum and packets are lost */
                              /* GIVEN_BACK: the worker has come back, and the slice's packet of `step` is its own again */
                              /* TAKEN_BACK: it is done, and has taken that packet, which was refused, into its residual */
     uint64_t version;
@@ -100,7 +104,8 @@ typedef struct {
 /* What is left at the end. Arrays: [own], ts_cluster_result_free. */
 typedef struct {
     bool finished;      /* every server FINISHED, every worker done */
-    uint64_t returns;   /* how often a worker came back */
+    uint64_t returns;   /* how often a worker came back, or came */
+    bool absent[TS_CLUSTER_WORKERS]; /* with comes_anew: it was dead at the end, or had come too late */
     bool missed[TS_CLUSTER_WORKERS]; /* was given up, and came back when the others had finished */
     bool ended;         /* nobody is running any more, well or not */
     uint64_t took_us;

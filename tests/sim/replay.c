@@ -18,6 +18,7 @@ typedef struct {
     uint64_t step;
     bool open;     /* neither used nor given back */
     bool returned; /* the worker has it again, and takes it back with its next push */
+    bool forgotten;/* its worker knows nothing of it any more */
 } sent_packet;
 
 /* What a version of a slice holds. */
@@ -96,7 +97,7 @@ static terse_status on_pushed(replay *r, const ts_cluster_event *event) {
     TS_TRY(ts_oracle_encode(r->o, event->worker, event->tensor, event->step, event->local, len));
     for (uint32_t i = 0; i < tensor->slices; i++) {
         sent_packet *packet = &r->sent[event->worker][tensor->first_slice + i];
-        if (packet->open)
+        if (packet->open && !packet->forgotten)
             complain(r, "worker %u pushed step %llu of slice %u before step %llu was settled", event->worker,
                      (unsigned long long)event->step, tensor->first_slice + i, (unsigned long long)packet->step);
         uint8_t *bytes = ts_mem_realloc(packet->bytes, len[i] + 1, 1);
@@ -134,6 +135,18 @@ static void on_returned(replay *r, const ts_receipt *receipt) {
     if (packet->open) r->o->result->returned++;
     packet->open = false;
     packet->returned = true;
+}
+
+/* A new process that has nothing of the former's: what a server held may still be used, the rest is lost. */
+static void on_forgot(replay *r, uint32_t w) {
+    for (uint32_t s = 0; s < r->o->contract->slice_count; s++) {
+        r->sent[w][s].forgotten = true;
+        r->sent[w][s].returned = false;
+    }
+    for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
+        memset(r->o->result->residual[w][t], 0, ts_cluster_tensors[t].n * sizeof(float));
+        memset(r->o->velocity[w][t], 0, sizeof r->o->velocity[w][t]);
+    }
 }
 
 /* The worker's former life had sent it; the servers have said that they have not used it, and may not from now on. */
@@ -241,6 +254,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
     case TS_CLUSTER_GIVEN_BACK: on_given_back(r, event); return TERSE_OK;
     case TS_CLUSTER_TAKEN_BACK: return on_taken_back(r, event);
+    case TS_CLUSTER_FORGOT: on_forgot(r, event->worker); return TERSE_OK;
     default: break;
     }
     switch (event->receipt.kind) {
@@ -256,7 +270,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
 static void look_for_lost_packets(replay *r, const ts_cluster_result *run) {
     for (uint32_t w = 0; w < r->o->spec->network.workers; w++)
         for (uint32_t s = 0; s < r->o->contract->slice_count; s++)
-            if (r->sent[w][s].open && !ts_cluster_dies(r->o->spec, w) && !run->missed[w])
+            if (r->sent[w][s].open && !r->sent[w][s].forgotten && !run->absent[w] && !ts_cluster_dies(r->o->spec, w) && !run->missed[w])
                 complain(r, "step %llu of worker %u at slice %u was never used", (unsigned long long)r->sent[w][s].step, w, s);
 }
 

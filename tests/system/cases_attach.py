@@ -70,7 +70,7 @@ def two_at_a_time(folder, seconds):
 def killed_in_training(folder, seconds):
     """The whole job dies at once, mid-traffic; another one trains on meanwhile, and the next is served."""
     expected = reference(folder, seconds / 3)
-    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+    with Daemon(folder, MLP, overrides=SERVER + ["daemon.orphan_s=0"]) as daemon:
         servers = {daemon.server(0), daemon.server(1)}
         other = daemon.job(seconds, overrides=["training.max_steps=150", "consistency.deadline_s=8"])
         victim = daemon.job(seconds, overrides=LONG)

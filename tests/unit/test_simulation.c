@@ -12,14 +12,13 @@
 #include <unistd.h>
 
 #include "common/base/random.h"
-#include "tests/sim/cluster.h"
+#include "tests/unit/simulation_support.h"
 #include "tests/unit/unit.h"
 
-#define SECOND 1000000u
 #define SEEDS 300
 #define SECONDS_MOST 120
 
-static ts_cluster_spec spec_of(uint64_t seed) {
+ts_cluster_spec spec_of(uint64_t seed) {
     ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 99));
     ts_cluster_spec spec = {.network = {.seed = seed,
                                         .servers = 1 + ts_random_below(&random, 3),
@@ -71,14 +70,10 @@ static void cluster_equals_reference(uint64_t seed, const ts_cluster_spec *spec)
 
 /* ---- without rounds in lockstep: the run's own receipts, replayed ---- */
 
-static unsigned seed_count(unsigned usual) {
+unsigned seed_count(unsigned usual) {
     const char *wanted = getenv("TERSE_SIM_SEEDS");
     return wanted ? (unsigned)strtoul(wanted, NULL, 10) : usual;
 }
-
-typedef struct {
-    uint64_t lead, returned, returns;
-} replayed;
 
 static bool deaths(const ts_cluster_spec *spec) {
     for (uint32_t w = 0; w < spec->network.workers; w++)
@@ -96,7 +91,7 @@ static bool ended_before_it_began(const ts_cluster_spec *spec, const ts_cluster_
 }
 
 /* Runs and replays; returns how far anybody was ahead of the slowest, and what came too late. */
-static replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
+replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
     ts_cluster_result got, want;
     char complaint[256];
     spec->records = true;
@@ -116,20 +111,21 @@ static replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
         bool nobody = got.xxh3[0] == '\0' && deaths(spec); /* who would have fetched them died when all had left */
         if (!nobody) same_arrays("parameters", seed, 0, t, got.fetched[t], want.fetched[t]);
         for (uint32_t w = 0; w < spec->network.workers; w++) {
-            if (ts_cluster_dies(spec, w)) continue;
+            if (ts_cluster_dies(spec, w) || got.absent[w]) continue;
             if (!got.missed[w]) /* else it may have had some of a snapshot */
                 same_arrays("replica", seed, w, t, got.replica[w][t], want.replica[w][t]);
             same_arrays("residual", seed, w, t, got.residual[w][t], want.residual[w][t]);
         }
     }
-    replayed told = {got.lead, want.returned, got.returns};
+    replayed told = {got.lead, want.returned, got.returns, 0};
+    for (uint32_t w = 0; w < spec->network.workers; w++) told.absent += got.absent[w];
     ts_cluster_result_free(&got);
     ts_cluster_result_free(&want);
     return told;
 }
 
 /* A cluster whose workers compute at different speeds. */
-static ts_cluster_spec uneven_spec_of(uint64_t seed) {
+ts_cluster_spec uneven_spec_of(uint64_t seed) {
     ts_cluster_spec spec = spec_of(seed);
     ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 98));
     for (uint32_t w = 0; w < spec.network.workers; w++)
@@ -138,7 +134,7 @@ static ts_cluster_spec uneven_spec_of(uint64_t seed) {
 }
 
 /* The first seed of a test, or the one that is wanted alone. */
-static bool only_seed(uint64_t *seed) {
+bool only_seed(uint64_t *seed) {
     const char *only = getenv("TERSE_SIM_SEED"), *from = getenv("TERSE_SIM_FIRST");
     if (from) *seed += strtoull(from, NULL, 10);
     if (only) *seed = strtoull(only, NULL, 10);

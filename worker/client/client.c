@@ -43,7 +43,7 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
     client->transport = transport;
     client->worker = transport->peers[transport->self].index;
     client->job = transport->peers[transport->self].job;
-    client->incarnation = 1;
+    client->incarnation = transport->incarnation ? transport->incarnation : 1;
     client->deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6);
     terse_status status = find_servers(client);
     if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);

@@ -78,8 +78,9 @@ terse_status ts_client_start(ts_client *client) {
     uint64_t now = ts_client_now(client);
     for (uint32_t s = 0; s < client->server_count; s++) {
         client->servers[s].heard_us = now; /* nobody had to say anything before */
-        ts_client_send_hello(client, &client->servers[s]);
+        if (client->transport->incarnation == 0) ts_client_send_hello(client, &client->servers[s]);
     }
+    if (client->transport->incarnation > 0) ts_client_begin_return(client); /* into a job that runs */
     return TERSE_OK;
 }
 

@@ -31,6 +31,7 @@ terse_status ts_client_keep_open(ts_client *client, ts_error *reason) {
     if (!wanted) return TERSE_OK;
     TS_TRY(ts_keep_open(&options, &client->keep, reason));
     client->keep_memory = (ts_keep_memory){.memory = {take, give}, .keep = client->keep};
+    if (ts_keep_incarnation(client->keep) < client->incarnation) ts_keep_set_incarnation(client->keep, client->incarnation);
     client->incarnation = ts_keep_incarnation(client->keep);
     client->outbox.borrowed = true;
     for (uint32_t i = 0; i < client->outbox.count; i++) {
@@ -149,7 +150,7 @@ static bool settle(ts_client *client, const Terse__Welcome *welcome) {
 bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, const Terse__Welcome *welcome) {
     if (server != &client->servers[0]) return true; /* nothing is pushed before server 0 has spoken */
     client->job_epoch = welcome->job_epoch;
-    bool new_process = welcome->joined && !client->begun;
+    bool new_process = welcome->joined && !client->begun && client->incarnation > 1; /* life 1: there was none before */
     if (new_process && !client->keep_checked && !(client->keep && (ts_keep_found(client->keep) || ts_keep_other(client->keep)))) {
         ts_log(TS_LOG_WARN, "keep", "what this worker's former process had not sent is lost: nothing of it is kept here",
                "worker=%" PRIu32 " folder=%s", client->worker, client->config->keep);

@@ -10,9 +10,11 @@
 #include "common/base/mem.h"
 #include "common/base/run_dir.h"
 #include "common/net/mpi_transport.h"
+#include "worker/client/keep_orphans.h"
 #include "worker/client/terse_internal.h"
 
 #define GOODBYE_US 5000000u /* how long queued frames may take to leave */
+#define RANKS_NAMED 64u       /* of a launch that comes into a running job: as many can be told which worker they are */
 #define GIVING_UP_US 1000000u /* the same when the job has failed: a dead peer's queue never empties */
 
 static void lock(void *context) {
@@ -65,8 +67,24 @@ static bool finds_daemon(const terse *client, const char *path, char run_dir[TS_
     return ts_run_dir_path(run_dir, TS_RUN_DIR_CARD, card) == TERSE_OK && access(card, F_OK) == 0;
 }
 
+/* Of whom it would be in a job that runs: what it is told, and what it finds. */
+typedef struct {
+    uint32_t wanted[RANKS_NAMED], kept[TS_KEPT_MOST];
+} wish_lists;
+
+static void make_wish(const ts_config *config, wish_lists *lists, ts_mpi_options *options) {
+    if (!ts_config_joins(config)) return;
+    for (uint32_t r = 0; r < RANKS_NAMED; r++) lists->wanted[r] = ts_config_worker_id(config, r);
+    options->joins = true;
+    options->wanted = lists->wanted;
+    options->wanted_count = RANKS_NAMED;
+    options->kept = lists->kept;
+    options->kept_count = (uint32_t)ts_keep_orphans(config->keep, lists->kept, TS_KEPT_MOST);
+}
+
 static terse_status open_transport(terse *client, const char *path) {
     const ts_config *config = client->config;
+    wish_lists lists;
     ts_mpi_options options = {.role = TS_ROLE_WORKER,
                               .group = config->servers.group,
                               .job = config->job.name,
@@ -77,10 +95,12 @@ static terse_status open_transport(terse *client, const char *path) {
                               .needs_multiple = true};
     char run_dir[TS_RUN_DIR_PATH_CHARS];
     if (finds_daemon(client, path, run_dir)) options.run_dir = run_dir;
+    make_wish(config, &lists, &options);
     client->joining = true;
     TS_TRY(ts_mpi_transport_create(&options, &client->transport, &client->message));
     if (!client->transport->servers)
-        return ts_error_set(&client->message, TERSE_EPEER, "no terse-server in this job: launch as "
+        return ts_error_set(&client->message, TERSE_EPEER, options.joins ? "worker.id: no daemon was found whose job this worker could "
+                            "come into; daemon.dir names its run directory" : "no terse-server in this job: launch as "
                             "mpirun -n 2 terse-server c.yaml : -n 4 ..., or start a daemon (terse start)");
     const ts_transport *transport = client->transport;
     const ts_peer *self = &transport->peers[transport->self];

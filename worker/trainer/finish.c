@@ -111,13 +111,13 @@ terse_status ts_training_check_files(ts_training *run) {
  * worker 0 may have died.
  */
 static terse_status meet(ts_training *run, bool *first) {
-    double *here = ts_mem_calloc(run->workers, sizeof *here);
+    double *here = ts_mem_calloc((size_t)run->workers + 1, sizeof *here); /* the last: workers that have come into the job */
     TS_REQUIRE(here, TERSE_ENOMEM);
-    here[run->worker] = 1;
-    terse_status status = ts_training_check(run, terse_reduce_sum(run->client, here, run->workers));
-    uint32_t w = 0;
-    while (w < run->worker && here[w] == 0) w++;
-    *first = w == run->worker;
+    uint32_t own = run->worker < run->workers ? run->worker : run->workers, w = 0;
+    here[own] = 1;
+    terse_status status = ts_training_check(run, terse_reduce_sum(run->client, here, (size_t)run->workers + 1));
+    while (w < own && here[w] == 0) w++;
+    *first = w == own;
     ts_mem_free(here);
     return status;
 }

@@ -8,6 +8,7 @@
 #include "worker/models/model_registry.h"
 
 #define PLUGIN_KEY "worker.plugin="
+#define ID_KEY "worker.id="
 
 /* `--name VALUE` or `--name=VALUE` at argv[*at]: sets *value, moves *at to the value's word. */
 static terse_status take(int argc, char **argv, int *at, const char *name, const char **value, bool *taken,
@@ -16,17 +17,18 @@ static terse_status take(int argc, char **argv, int *at, const char *name, const
     *taken = strncmp(argv[*at], name, len) == 0 && (argv[*at][len] == 0 || argv[*at][len] == '=');
     if (!*taken) return TERSE_OK;
     const char *text = argv[*at][len] == '=' ? argv[*at] + len + 1 : *at + 1 < argc ? argv[++*at] : NULL;
-    if (!text || !*text) return ts_error_set(error, TERSE_EINVAL, "%s needs a file name behind it", name);
+    if (!text || !*text) return ts_error_set(error, TERSE_EINVAL, "%s needs a word behind it", name);
     *value = text;
     return TERSE_OK;
 }
 
-static terse_status split_off_ours(int argc, char **argv, ts_worker_options *options, const char **plugin,
+static terse_status split_off_ours(int argc, char **argv, ts_worker_options *options, const char **plugin, const char **id,
                                    ts_error *error) {
     const struct {
         const char *name;
         const char **value;
-    } ours[] = {{"--summary", &options->summary}, {"--save", &options->save}, {"--plugin", plugin}};
+    } ours[] = {{"--summary", &options->summary}, {"--save", &options->save}, {"--plugin", plugin},
+                {"--worker-id", id}};
     for (int i = 0; i < argc; i++) {
         bool taken = false;
         /* What stands behind --set and --log is theirs, even if it looks like one of ours. */
@@ -41,22 +43,26 @@ static terse_status split_off_ours(int argc, char **argv, ts_worker_options *opt
     return TERSE_OK;
 }
 
+/* Right behind the program's name, so that no other --set of the user's is in front of it unseen. text: [out] [own] */
+static terse_status add_override(ts_worker_options *options, const char *key, const char *value, char **text) {
+    size_t room = strlen(key) + strlen(value) + 1;
+    *text = ts_mem_calloc(room, 1);
+    TS_REQUIRE(*text, TERSE_ENOMEM);
+    snprintf(*text, room, "%s%s", key, value);
+    memmove(options->words + 3, options->words + 1, (size_t)(options->word_count - 1) * sizeof *options->words);
+    options->words[1] = "--set";
+    options->words[2] = *text;
+    options->word_count += 2;
+    return TERSE_OK;
+}
+
 static terse_status read_words(int argc, char **argv, ts_worker_options *options, ts_error *error) {
-    const char *plugin = NULL;
-    options->words = ts_mem_calloc((size_t)argc + 3, sizeof *options->words);
+    const char *plugin = NULL, *id = NULL;
+    options->words = ts_mem_calloc((size_t)argc + 5, sizeof *options->words);
     TS_REQUIRE(options->words, TERSE_ENOMEM);
-    TS_TRY(split_off_ours(argc, argv, options, &plugin, error));
-    if (plugin) {
-        size_t room = sizeof PLUGIN_KEY + strlen(plugin);
-        options->plugin_override = ts_mem_calloc(room, 1);
-        TS_REQUIRE(options->plugin_override, TERSE_ENOMEM);
-        snprintf(options->plugin_override, room, PLUGIN_KEY "%s", plugin);
-        /* Right behind the program's name, so that no other --set of the user's is in front of it unseen. */
-        memmove(options->words + 3, options->words + 1, (size_t)(options->word_count - 1) * sizeof *options->words);
-        options->words[1] = "--set";
-        options->words[2] = options->plugin_override;
-        options->word_count += 2;
-    }
+    TS_TRY(split_off_ours(argc, argv, options, &plugin, &id, error));
+    if (plugin) TS_TRY(add_override(options, PLUGIN_KEY, plugin, &options->plugin_override));
+    if (id) TS_TRY(add_override(options, ID_KEY, id, &options->id_override));
     return TERSE_OK;
 }
 
@@ -98,6 +104,7 @@ void ts_worker_options_free(ts_worker_options *options) {
     if (!options) return;
     ts_mem_free(options->words);
     ts_mem_free(options->plugin_override);
+    ts_mem_free(options->id_override);
     *options = (ts_worker_options){0};
 }
 
@@ -109,6 +116,8 @@ void ts_worker_options_help(const char *program, FILE *to) {
             "\n"
             "  --set KEY=VALUE   overrides a key of the config, as --set training.epochs=2; may be repeated\n"
             "  --plugin FILE.so  trains the model of this plug-in (see terse_model.h)\n"
+            "  --worker-id N     comes into the running job of a daemon, as worker N, which was lost; any: as the one that\n"
+            "                    has its residual on this host, else another lost one, else a new one; 1,3: rank by rank\n"
             "  --summary FILE    writes the result as JSON\n"
             "  --save FILE       writes the final parameters as safetensors\n"
             "  --log LEVEL       error, warn, info or debug\n"

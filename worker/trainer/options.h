@@ -10,13 +10,14 @@
 typedef struct {
     const char *summary, *save; /* files to write, or NULL */
     char *plugin_override;      /* [own] "worker.plugin=FILE", or NULL */
+    char *id_override;          /* [own] "worker.id=N", or NULL */
     char **words;               /* [own] the command line without our own options, for terse_open */
     int word_count;
     ts_command_line shared;
 } ts_worker_options;
 
 /*
- * Reads the command line. --plugin FILE counts as --set worker.plugin=FILE.
+ * Reads the command line. --plugin FILE counts as --set worker.plugin=FILE, --worker-id N as --set worker.id=N.
  * argv: [borrow] as long as the options. out: [own], ts_worker_options_free.
  * Returns: TERSE_OK, EINVAL (a sentence), ENOMEM.
  */

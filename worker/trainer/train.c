@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/base/random.h"
 #include "worker/models/model_registry.h"
 #include "worker/terse.h"
 #include "worker/trainer/finish.h"
@@ -18,6 +19,7 @@
 
 /* How many reports an endless model gets over a run, instead of one an epoch. */
 #define ENDLESS_REPORTS 10
+#define PURPOSE_FURTHER 0x4655525448u /* keeps this use of keys apart from others */
 
 uint64_t ts_training_now_us(void) {
     struct timespec now;
@@ -35,18 +37,30 @@ terse_status ts_training_check(ts_training *run, terse_status status) {
     return status == TERSE_OK ? TERSE_OK : say(run, status, terse_message(run->client));
 }
 
+/* Whether it is one more than the job began with. */
+static bool is_further(const ts_training *run) { return run->worker >= run->workers; }
+
+/*
+ * Its epochs are shuffled by a seed of its own, which follows from its number: it takes the share of the worker whose number is
+ * its own modulo the job's, but of another order of the samples.
+ */
+static uint64_t own_seed(const ts_training *run, uint64_t seed) {
+    return is_further(run) ? ts_random_key(seed, run->worker, 0, 0, PURPOSE_FURTHER) : seed;
+}
+
 /* Model, tensors, how long. */
 static terse_status make_model(ts_training *run) {
     char message[512] = "";
     const ts_config *config = run->options->config;
     bool data = strcmp(config->training.data, "none") != 0;
     uint32_t all = config->training.all_workers, first = config->training.first_worker; /* of all groups, with relays */
+    if (run->workers == 0) return say(run, TERSE_ESTATE, "the job has no workers");
     if (all > 0 && (uint64_t)first + run->workers > all)
         return say(run, TERSE_ECONFIG, "training.first_worker and this job's workers are more than training.all_workers");
-    const terse_model_context context = {.worker = first + run->worker,
+    const terse_model_context context = {.worker = first + run->worker % run->workers,
                                          .workers = all > 0 ? all : run->workers,
                                          .batch = config->training.batch,
-                                         .seed = config->training.seed,
+                                         .seed = own_seed(run, config->training.seed),
                                          .data_dir = data ? config->training.data_dir : NULL,
                                          .shapes = config->training.shapes,
                                          .threads = config->training.threads,
@@ -98,7 +112,7 @@ static uint64_t own_bytes(ts_training *run) {
 static terse_status report(ts_training *run, double loss_sum, uint64_t loss_steps, ts_progress *progress) {
     double sums[4] = {loss_sum, (double)loss_steps, 0, 0};
     /* After the last step the exact parameters are evaluated instead. */
-    if (run->model->evaluate && run->step < run->total_steps)
+    if (run->model->evaluate && run->step < run->total_steps && !is_further(run))
         run->model->evaluate(run->instance, run->params, run->worker, run->workers, &sums[2], &sums[3]);
     TS_TRY(ts_training_check(run, terse_reduce_sum(run->client, sums, 4)));
     if (sums[1] > 0) run->train_loss = sums[0] / sums[1];

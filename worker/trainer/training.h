@@ -15,7 +15,7 @@ typedef struct {
     size_t tensor_count, parameters;
     const float **gradients;     /* one a tensor */
     const float **params;        /* one a tensor: the replica */
-    uint32_t worker, workers;
+    uint32_t worker, workers;    /* workers: that the job began with; one that has come into it may have a higher number */
     uint64_t steps_per_epoch;    /* 0: endless */
     uint64_t period;             /* steps between two reports */
     uint64_t total_steps, step;  /* step: how many are done */

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/worker_place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "server/job.h"
+#include "server/peer_link.h"
+
+/* ---- which job ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_meant(const ts_server *server, uint32_t j, const char *name) {
+    bool unnamed = strcmp(name, "default") == 0;
+    if (server->jobs[j]->state != TS_JOB_RUNNING || server->jobs[j]->members.count == 0) return false;
+    return (unnamed && server->transport->jobs[j].numbered) || strcmp(server->jobs[j]->name, name) == 0;
+}
+
+static void list_jobs(const ts_server *server, char *text, size_t capacity) {
+    size_t at = 0;
+    snprintf(text, capacity, "none");
+    for (uint32_t j = 0; j < server->job_count && at + TS_JOB_NAME_CHARS + 3 < capacity; j++) {
+        if (server->jobs[j]->state != TS_JOB_RUNNING || server->jobs[j]->members.count == 0) continue;
+        int wrote = snprintf(text + at, capacity - at, "%s%s", at ? ", " : "", server->jobs[j]->name);
+        if (wrote > 0) at += (size_t)wrote;
+    }
+}
+
+static terse_status find_job(const ts_server *server, const char *name, ts_job **out, ts_error *reason) {
+    char list[600];
+    ts_job *found = NULL;
+    uint32_t count = 0;
+    for (uint32_t j = 0; j < server->job_count; j++) {
+        if (!is_meant(server, j, name)) continue;
+        found = server->jobs[j];
+        count++;
+    }
+    list_jobs(server, list, sizeof list);
+    if (count == 0)
+        return ts_error_set(reason, TERSE_ENOTFOUND, "no job %s%s runs here that a worker could come into (worker.id); running: %s",
+                            strcmp(name, "default") ? "" : "without a name of its own, as of the config with job.name=", name, list);
+    if (count > 1)
+        return ts_error_set(reason, TERSE_EINVAL, "several jobs without a name of their own run here: say which, as --set "
+                            "job.name=%s; running: %s", found->name, list);
+    *out = found;
+    return TERSE_OK;
+}
+
+/* ---- which worker --------------------------------------------------------------------------------------------------------- */
+
+static bool process_has_ended(const ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    return member->unborn || job->server->links[member->peer].lost_us > 0;
+}
+
+/* Another process has the place, and will be let in. */
+static bool is_coming(const ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    const ts_link *link = &job->server->links[member->peer];
+    return member->coming && link->lost_us == 0 &&
+           ts_server_now(job->server) - link->last_heard_us <= ts_server_deadline_us(job->server);
+}
+
+/* Why nobody can take the worker's place, or NULL. */
+static const char *objection(const ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    if (is_coming(job, worker)) return "another process is just coming in its place";
+    if (member->lost) return NULL;
+    if (member->state == TS_MEMBER_GONE) return "it has left the job in order";
+    if (member->done) return "it has pushed its last";
+    if (member->state == TS_MEMBER_EXPECTED) return "it belongs to the launch, and has not attached yet";
+    return process_has_ended(job, worker) ? NULL : "it lives";
+}
+
+static bool is_taken(const ts_transport_place *place, uint32_t count, uint32_t worker) {
+    for (uint32_t i = 0; i < count; i++)
+        if (place[i].worker == worker) return true;
+    return false;
+}
+
+/* Who would be found by "any": of one that is stopped or cut off only its user knows whether it is dead. */
+static bool is_free(const ts_job *job, uint32_t worker, const ts_transport_place *place, uint32_t given) {
+    return worker < job->members.count && !is_taken(place, given, worker) && !objection(job, worker) && process_has_ended(job, worker);
+}
+
+static terse_status choose_any(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
+                               uint32_t *worker, ts_error *reason) {
+    uint32_t limit = job->server->config->limits.workers, next = job->members.count;
+    for (uint32_t k = 0; k < wish->kept_count && k < TS_KEPT_MOST; k++) {
+        *worker = wish->kept[k];
+        if (is_free(job, *worker, place, given)) return TERSE_OK;
+    }
+    for (*worker = 0; *worker < job->members.count; ++*worker)
+        if (is_free(job, *worker, place, given)) return TERSE_OK;
+    while (is_taken(place, given, next)) next++;
+    *worker = next;
+    if (next < limit) return TERSE_OK;
+    return ts_error_set(reason, TERSE_ELIMIT, "none of the %u workers of job %s is lost, and limits.workers of the servers is %u",
+                        job->members.count, job->name, limit);
+}
+
+static terse_status choose(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
+                           uint32_t *worker, ts_error *reason) {
+    uint32_t limit = job->server->config->limits.workers, wanted = wish->wanted, next = job->members.count;
+    if (wanted == TS_WORKER_ANY) return choose_any(job, wish, place, given, worker, reason);
+    while (is_taken(place, given, next)) next++;
+    *worker = wanted;
+    if (is_taken(place, given, wanted))
+        return ts_error_set(reason, TERSE_EINVAL, "two processes of one launch would be worker %u", wanted);
+    if (wanted < job->members.count) {
+        const char *why = objection(job, wanted);
+        if (!why) return TERSE_OK;
+        return ts_error_set(reason, TERSE_EDUPLICATE, "nobody can come as worker %u of job %s: %s (%s). With --worker-id any "
+                            "a process takes the place that is free", wanted, job->name, why, ts_job_worker_name(job, wanted));
+    }
+    if (wanted == next && wanted < limit) return TERSE_OK;
+    return ts_error_set(reason, TERSE_ELIMIT, "job %s has workers 0 to %u, and limits.workers is %u: %s %u%s", job->name,
+                        job->members.count - 1, limit, wanted == next ? "there can be no worker" : "a new one would be worker",
+                        next, wanted == next ? "" : ", not another number");
+}
+
+/* Why nobody can come into the job, or NULL. */
+static const char *job_objection(const ts_job *job) {
+    if (!ts_job_initialised(job)) return "it has not begun yet: its parameters have no first values";
+    return ts_join_objection(job);
+}
+
+terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
+                           ts_error *reason) {
+    ts_job *job = NULL;
+    TS_TRY(find_job(server, wish[0].job, &job, reason));
+    const char *why = server->draining ? "the servers are about to end" : job_objection(job);
+    if (why) return ts_error_set(reason, TERSE_ESTATE, "nobody can come into job %s: %s", job->name, why);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t worker;
+        TS_TRY(choose(job, &wish[i], place, i, &worker, reason));
+        uint32_t life = 0;
+        if (worker < job->members.count) {
+            const ts_member *member = &job->members.members[worker];
+            life = member->wants_in > member->incarnation ? member->wants_in : member->incarnation;
+        }
+        place[i] = (ts_transport_place){.job = job->id, .worker = worker, .incarnation = life + 1, .workers = job->members.launched};
+    }
+    return TERSE_OK;
+}
+
+/* ---- room for it ------------------------------------------------------------------------------------------------------------ */
+
+static terse_status grow(ts_job *job, uint32_t count) {
+    if (job->contract) TS_TRY(ts_store_grow(&job->store, job->contract, count));
+    TS_TRY(ts_reduce_grow(&job->reduce, count));
+    TS_TRY(ts_quorums_grow(&job->members.quorums, count));
+    return ts_membership_grow(&job->members, count, job->server->transport->self);
+}
+
+void ts_place_workers(ts_server *server, uint32_t first) {
+    const ts_transport *transport = server->transport;
+    for (uint32_t p = first; p < transport->peer_count; p++) {
+        const ts_peer *from = &transport->peers[p];
+        ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
+        if (!job || job->state != TS_JOB_RUNNING) continue; /* its first word is answered by that */
+        terse_status status = grow(job, from->index + 1);
+        if (status != TERSE_OK) {
+            ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\"", from->name, terse_strerror(status));
+            transport->ops->drop_peer(server->transport, p);
+            continue;
+        }
+        ts_member *member = &job->members.members[from->index];
+        member->peer = p;
+        member->coming = true;
+        member->suitor = 0;
+        server->links[p].last_heard_us = ts_server_now(server);
+    }
+}
+
+void ts_place_command(const struct ts_job *job, uint32_t worker, char *text, size_t capacity) {
+    char which[16] = "any", name[TS_JOB_NAME_CHARS + 24] = "";
+    if (worker != UINT32_MAX) snprintf(which, sizeof which, "%u", worker);
+    if (job->server->transport->jobs[job->id].numbered) snprintf(name, sizeof name, " --set job.name=%s", job->name);
+    if (capacity > 0) text[0] = '\0';
+    if (job->server->join_command && !ts_join_objection(job))
+        snprintf(text, capacity, "%s%s --worker-id %s", job->server->join_command, name, which);
+}
+
+/* ---- orphans -------------------------------------------------------------------------------------------------------------------- */
+
+bool ts_place_keeps(const struct ts_job *job) {
+    const ts_server *server = job->server;
+    return server->join_command && !server->draining && server->config->daemon.orphan_s > 0 && !ts_join_objection(job);
+}
+
+void ts_place_tick(struct ts_job *job) {
+    uint64_t now_us = ts_server_now(job->server);
+    double most_s = job->server->config->daemon.orphan_s;
+    char command[2048];
+    if (!ts_membership_orphaned(&job->members)) {
+        job->orphaned_us = 0;
+        return;
+    }
+    if (job->orphaned_us == 0) {
+        job->orphaned_us = now_us;
+        ts_place_command(job, UINT32_MAX, command, sizeof command);
+        ts_log(TS_LOG_WARN, "job", "all workers are lost; the job waits for one to come back",
+               "job=%s step=%llu orphan_s=%g bring_back=\"%s\"", job->name, (unsigned long long)ts_store_version(&job->store), most_s,
+               command);
+    }
+    double patience_s = ts_job_leads(job) ? most_s : most_s + job->server->config->consistency.deadline_s; /* server 0 says it before */
+    if ((double)(now_us - job->orphaned_us) / 1e6 < patience_s) return;
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (is_coming(job, w)) return;
+    ts_job_fail(job, TERSE_EPEER, "all workers have ended without a goodbye, and none has come back within daemon.orphan_s, which "
+                "is %g", most_s);
+}
+
+bool ts_place_end_orphan(ts_server *server, const char *reason) {
+    for (uint32_t j = 0; j < server->job_count; j++) {
+        ts_job *job = server->jobs[j];
+        if (job->state != TS_JOB_RUNNING || !ts_membership_orphaned(&job->members)) continue;
+        ts_job_fail(job, TERSE_EPEER, "all workers have ended without a goodbye, none has come back, and %s", reason);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* New processes come into a running job over a way of their own, as into a daemon's: seed by seed, replayed from receipts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/random.h"
+#include "tests/unit/simulation_support.h"
+#include "tests/unit/unit.h"
+
+static void clear_folder(const char *folder) {
+    for (unsigned w = 0; w < TS_CLUSTER_WORKERS; w++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s/worker-%u.keep", folder, w);
+        (void)unlink(file);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+typedef struct {
+    uint64_t returns; /* of all runs */
+    unsigned absent;  /* workers that were not there at the end */
+} arrivals;
+
+/* What becomes of the workers in a run of its own folder; spec: but for overrides and steps. */
+static arrivals run_comers(uint64_t seed, ts_cluster_spec *spec, bool keeps, const char *more) {
+    static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
+                                        "consistency.mode=bsp"};
+    char folder[] = "/dev/shm/terse-sim-XXXXXX", keep[64] = "error_feedback.keep=off";
+    const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
+                               keep, more, "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    if (keeps) snprintf(keep, sizeof keep, "error_feedback.keep=%s", folder);
+    spec->overrides = overrides;
+    spec->override_count = seed % 4 == 3 ? 8 : 5;
+    spec->comes_anew = true;
+    spec->forgets = !keeps;
+    spec->network.spare = 2 * TS_CLUSTER_WORKERS;
+    spec->limit_us = 900ull * SECOND;
+    for (uint32_t w = 0; w < spec->network.workers; w++) {
+        spec->steps[w] = 20;
+        spec->think_us[w] += 400000; /* so that the others are not done before */
+    }
+    replayed told = cluster_equals_replay(seed, spec);
+    clear_folder(folder);
+    return (arrivals){told.returns, told.absent};
+}
+
+/* Some are killed, and other processes take their places: named, or found by what they have kept; or with nothing of it. */
+START_TEST(killed_workers_come_back_as_other_processes) {
+    uint64_t first = 33000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(40);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 99));
+        spec.barrier = seed % 2;
+        spec.network.workers = 2 + ts_random_below(&random, 4);
+        uint32_t present = ts_random_below(&random, spec.network.workers);
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            if (w == present || ts_random_below(&random, 2)) continue;
+            spec.kill_after[w] = 1 + ts_random_below(&random, 9);
+            spec.restart_us[w] = 1000 + ts_random_below(&random, 14000000); /* before it is given up, or after */
+        }
+        returns += run_comers(seed, &spec, seed % 5, "daemon.orphan_s=60").returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 2);
+}
+END_TEST
+
+/* Further workers come into a job that runs, while others die and come back; sums, means and ledger are right. */
+START_TEST(new_workers_come_into_a_running_job) {
+    uint64_t first = 34000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(40);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 100));
+        uint32_t launched = 1 + ts_random_below(&random, 3);
+        spec.network.late_workers = 1 + ts_random_below(&random, 3);
+        spec.network.workers = launched + spec.network.late_workers;
+        spec.barrier = seed % 2;
+        for (uint32_t w = launched; w < spec.network.workers; w++) spec.come_us[w] = 1 + ts_random_below(&random, 6000000);
+        uint32_t victim = ts_random_below(&random, spec.network.workers);
+        if (launched > 1 && ts_random_below(&random, 2)) {
+            spec.kill_after[victim] = 1 + ts_random_below(&random, 6);
+            spec.restart_us[victim] = 1000 + ts_random_below(&random, 6000000);
+        }
+        returns += run_comers(seed, &spec, seed % 5, "daemon.orphan_s=60").returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count);
+}
+END_TEST
+
+/* All die, or the only one does, and come back one after the other: nothing is lost. */
+START_TEST(jobs_whose_workers_have_all_died_are_revived) {
+    uint64_t first = 35000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(40), all = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 101));
+        spec.network.workers = 1 + ts_random_below(&random, 4);
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.kill_after[w] = 2;
+            spec.restart_us[w] = 8000000 + ts_random_below(&random, 20000000);
+        }
+        arrivals told = run_comers(seed, &spec, true, "daemon.orphan_s=60");
+        ck_assert_msg(told.absent == 0 || told.returns > 0, "seed %llu: nobody came back", (unsigned long long)seed);
+        returns += told.returns;
+        all += spec.network.workers;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, all * 9 / 10);
+}
+END_TEST
+
+/* Nobody comes: the job ends, by a sentence that says so, when its time is over and not before. */
+START_TEST(a_job_that_nobody_comes_back_to_ends) {
+    for (uint64_t seed = 36000000; seed < 36000010; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_cluster_result got;
+        const char *overrides[] = {"consistency.deadline_s=10", "daemon.orphan_s=60"};
+        spec.overrides = overrides;
+        spec.override_count = 2;
+        spec.comes_anew = true;
+        spec.limit_us = 200ull * SECOND;
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.kill_after[w] = 2;
+            spec.think_us[w] = 100000;
+        }
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.ended && strstr(got.message, "daemon.orphan_s"), "seed %llu: %s", (unsigned long long)seed, got.message);
+        ck_assert_msg(got.took_us > 60ull * SECOND, "seed %llu: after %llu us", (unsigned long long)seed, (unsigned long long)got.took_us);
+        ts_cluster_result_free(&got);
+    }
+}
+END_TEST
+
+TCase *test_simulation_comers(void);
+TCase *test_simulation_comers(void) {
+    TCase *tests = tcase_create("simulation_comers");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, killed_workers_come_back_as_other_processes);
+    tcase_add_test(tests, new_workers_come_into_a_running_job);
+    tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
+    tcase_add_test(tests, a_job_that_nobody_comes_back_to_ends);
+    return tests;
+}
