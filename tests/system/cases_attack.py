@@ -110,7 +110,7 @@ def secret(folder, seconds):
         with open(os.open(paths[-1], os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
             file.write(f"a secret that is {name}, and long enough\n")
     config, good, bad = "configs/softmax.yaml", *(["--set", f"auth.secret_file={p}"] for p in paths)
-    quick = ["--set", "training.max_steps=5", "--set", "consistency.deadline_s=3"]
+    quick = ["--set", "training.max_steps=5", "--set", "consistency.deadline_s=3", "--set", "consistency.start_s=6"]
     words = ["-n", "2", f"{BUILD}/terse-server", config, *quick, *good, ":", "-n", "2", f"{BUILD}/terse-worker", config, *quick,
              *good]
     run = Run(words, seconds)

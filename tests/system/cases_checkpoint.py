@@ -259,13 +259,13 @@ def read_only_folder(folder, seconds):
 
 def torn_files(folder, seconds):
     """A torn manifest is passed over for the checkpoint before it; a torn part is named."""
-    want = whole(folder, SOFTMAX, 2, 2, ["checkpoint.every_steps=20", "checkpoint.keep=9"], seconds, "ckpt")
-    found = manifests(os.path.join(folder, "ckpt"))
-    steps = sorted(found)
-    newest = os.path.join(found[steps[-1]][1], "manifest.json")
+    sets = ["optimizer.schedule.name=constant", "checkpoint.keep=9"]
+    whole(folder, SOFTMAX, 2, 2, sets + [f"training.max_steps={STEPS // 2}"], seconds, "ckpt")
+    want = whole(folder, SOFTMAX, 2, 2, sets, seconds, "ckpt")
+    newest = os.path.join(manifests(os.path.join(folder, "ckpt"))[STEPS][1], "manifest.json")
     os.truncate(newest, os.path.getsize(newest) // 2)
-    got = finished(*start(folder, SOFTMAX, 2, 2, [], seconds))
-    assert got["resumed_step"] == steps[-2] and got["parameters_xxh3"] == want["parameters_xxh3"], got
+    got = finished(*start(folder, SOFTMAX, 2, 2, sets, seconds))
+    assert got["resumed_step"] == STEPS // 2 and got["parameters_xxh3"] == want["parameters_xxh3"], got
     newest = manifests(os.path.join(folder, "ckpt"))[STEPS][1]
     for part in ("server-0-of-2.safetensors", "worker-1-of-2.safetensors"):
         path = os.path.join(newest, part)
@@ -273,7 +273,7 @@ def torn_files(folder, seconds):
             raw = file.read()
         with open(path, "wb") as file:
             file.write(raw[:-100])
-        run, _ = start(folder, SOFTMAX, 2, 2, [], seconds)
+        run, _ = start(folder, SOFTMAX, 2, 2, sets, seconds)
         run.finish()
         assert part in run.text() and "truncated" in run.text(), run.text()
         with open(path, "wb") as file:
