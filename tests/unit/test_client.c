@@ -85,6 +85,43 @@ START_TEST(a_refused_packet_returns_to_the_residual) {
 }
 END_TEST
 
+/* The first byte of the packet that a push of a `delta` tensor of one slice has sent: how many steps it goes back. */
+static unsigned steps_back(stage *s, const float *gradient) {
+    ck_assert_ok(ts_client_push(s->client, 0, gradient));
+    ck_assert_ok(ts_client_pull(s->client, 0));
+    run_stage(s, 1);
+    const ts_frame *push = last_heard(s, 0, TERSE__HEADER__BODY_PUSH);
+    ts_bundle_reader reader = ts_bundle_read(push->payload, push->payload_bytes, 1);
+    uint32_t local;
+    const uint8_t *packet;
+    size_t len;
+    ck_assert_ok(ts_bundle_next(&reader, &local, &packet, &len));
+    return packet[0];
+}
+
+/* The network may deliver an answer twice, or late: a chain begins anew once, not whenever that is heard. */
+START_TEST(a_refusal_that_is_heard_again_restarts_no_chain) {
+    stage s;
+    enum { N = 8 };
+    float w[N] = {0}, g[N] = {1, 2, 3};
+    const unsigned back[] = {0, 1, 0, 1, 1, 0};
+    uint32_t slice = 0;
+    open_stage(&s, 1, 1, 0, (const char *[]){"push.default=delta:100 | int8", NULL});
+    declare(&s, "w", N, w);
+    attach(&s);
+    for (uint64_t step = 0; step < 6; step++) {
+        ck_assert_uint_eq(steps_back(&s, g), back[step]);
+        if (step == 1) say_ack(&s, 0, step, TERSE_ESTALE, &slice, 1);
+        if (step == 2 || step == 3) say_ack(&s, 0, 1, TERSE_ESTALE, &slice, 1);
+        say_data(&s, 0, step + 1, true, false, 0, w, sizeof w);
+        ck_assert(ts_client_pulled(s.client, 0));
+        if (step == 4) say_ack(&s, 0, step, TERSE_ESTALE, &slice, 1); /* overtaken by the round's Data: news all the same */
+    }
+    ck_assert_uint_eq(ts_client_get_counters(s.client)->refused_packets, 1);
+    close_stage(&s);
+}
+END_TEST
+
 START_TEST(pushes_are_repeated_until_answered_and_pulls_until_served) {
     stage s;
     float w[2] = {0}, g[2] = {1, 2};
@@ -286,6 +323,7 @@ TCase *test_client(void) {
     tcase_add_test(tests, a_dense_round);
     tcase_add_test(tests, sent_and_residual_make_up_the_gradient);
     tcase_add_test(tests, a_refused_packet_returns_to_the_residual);
+    tcase_add_test(tests, a_refusal_that_is_heard_again_restarts_no_chain);
     tcase_add_test(tests, pushes_are_repeated_until_answered_and_pulls_until_served);
     tcase_add_test(tests, versions_are_applied_in_order_and_once);
     tcase_add_test(tests, without_optimizer_the_average_replaces);

@@ -75,7 +75,9 @@ static terse_status take_back(ts_client *client, uint32_t t, float *residuals) {
         if (returns && client->keep && !any) ts_keep_begin(client->keep, t);
         any = any || returns;
         if (returns) status = take_back_slice(client, t, i, residuals);
-        if (slot->restart) ts_encoder_restart(client->tensors[t].encoder, i);
+        if (!slot->restart) continue;
+        ts_encoder_restart(client->tensors[t].encoder, i);
+        slot->whole_from = client->tensors[t].step;
         slot->restart = false;
     }
     if (!any || !client->keep || status != TERSE_OK) return status;
@@ -493,7 +495,8 @@ static void note_corrupt(ts_client *client, ts_client_server *server, uint32_t s
 static void note_stale(ts_client *client, uint32_t slice, const Terse__Ack *ack) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
     bool chain = keeps_chain(client, slice);
-    if (chain) slot->restart = true;
+    /* Said again of a packet before the last that began anew, it is no news: what goes out must not depend on how often. */
+    if (chain && ack->step >= slot->whole_from) slot->restart = true;
     if (slot->step != ack->step || (slot->state != TS_SLOT_SENT && !(chain && slot->state == TS_SLOT_ACKED))) return;
     answer(client, slice, TS_SLOT_REFUSED);
     client->tensors[client->contract->slices[slice].tensor].arrived = true;

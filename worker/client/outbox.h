@@ -31,6 +31,7 @@ typedef struct {
     uint32_t samples; /* that the gradient was a mean of; 0 when nobody said */
     uint32_t corrupt; /* how often the server has refused it as corrupt */
     bool restart;     /* `delta`: what the server holds is not what we think */
+    uint64_t whole_from; /* `delta`: the step of the last packet that began anew after a restart */
     ts_slot_state state;
 } ts_outbox_slot;
 
