@@ -50,7 +50,7 @@ static arrivals run_comers(uint64_t seed, ts_cluster_spec *spec, bool keeps, con
 /* Some are killed, and other processes take their places: named, or found by what they have kept; or with nothing of it. */
 START_TEST(killed_workers_come_back_as_other_processes) {
     uint64_t first = 33000000, returns = 0;
-    unsigned count = only_seed(&first) ? 1 : seed_count(40);
+    unsigned count = only_seed(&first) ? 1 : seed_count(100);
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = uneven_spec_of(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 99));
@@ -71,7 +71,7 @@ END_TEST
 /* Further workers come into a job that runs, while others die and come back; sums, means and ledger are right. */
 START_TEST(new_workers_come_into_a_running_job) {
     uint64_t first = 34000000, returns = 0;
-    unsigned count = only_seed(&first) ? 1 : seed_count(40);
+    unsigned count = only_seed(&first) ? 1 : seed_count(100);
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = uneven_spec_of(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 100));
@@ -94,7 +94,7 @@ END_TEST
 /* All die, or the only one does, and come back one after the other: nothing is lost. */
 START_TEST(jobs_whose_workers_have_all_died_are_revived) {
     uint64_t first = 35000000, returns = 0;
-    unsigned count = only_seed(&first) ? 1 : seed_count(40), all = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(100), all = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = uneven_spec_of(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 101));
