@@ -118,6 +118,7 @@ void ts_checkpoint_drop(struct ts_job *job) {
 static void hold(ts_job *job, ts_slice_state *slice) {
     ts_checkpoint *c = &job->checkpoint;
     slice->saving = true;
+    slice->ledger = slice->slots;
     c->queue[c->queued++] = slice;
     if (slice->alone) ts_round_receipt(job, slice, TS_RECEIPT_CUT, 0, c->version);
 }

@@ -44,7 +44,7 @@ bool ts_slice_array_of(ts_slice_state *slice, uint32_t workers, unsigned number,
         count_of(slice, number, out);
     } else if (number >= first_next(workers)) {
         uint32_t worker = number - first_next(workers);
-        out->count = &slice->slots[worker].next;
+        out->count = &(slice->saving ? slice->ledger : slice->slots)[worker].next;
         out->is_mark = out->is_ledger = true;
         snprintf(out->what, sizeof out->what, "next.%" PRIu32, worker);
     } else if (slice->push_states) {

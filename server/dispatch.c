@@ -61,25 +61,42 @@ static terse_status from_worker(ts_job *job, uint32_t worker, ts_buffer *buffer,
     }
 }
 
+/* A process that is none of the job's workers at its end: given up, replaced, or come too late. */
+static bool is_outside(const ts_job *job, uint32_t peer) {
+    const ts_peer *from = &job->server->transport->peers[peer];
+    if (from->role != TS_ROLE_WORKER) return false;
+    if (from->index >= job->members.count) return true;
+    const ts_member *member = &job->members.members[from->index];
+    return member->lost || member->peer != peer;
+}
+
 /* A frame for a job that has ended: whoever still talks may have missed why. */
 static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
     ts_server *server = job->server;
     if (frame->header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer);
-    const ts_peer *from = &server->transport->peers[peer];
-    bool lost = from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost;
-    if (lost && job->state == TS_JOB_FINISHED && ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
+    bool again = ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US;
+    if (again && job->state == TS_JOB_FINISHED && is_outside(job, peer))
         ts_link_abort(server, peer, job->id, TERSE_ESHUTDOWN, "the job has ended without this worker");
     if (job->state != TS_JOB_FAILED || job->closed || frame->header->body_case == TERSE__HEADER__BODY_BYE ||
         frame->header->body_case == TERSE__HEADER__BODY_ABORT)
         return;
-    if (ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US)
-        ts_link_abort(server, peer, job->id, job->failure, job->message.text);
+    if (again) ts_link_abort(server, peer, job->id, job->failure, job->message.text);
 }
 
 /* A new life of a worker that was given up. */
 static bool comes_back(const ts_job *job, uint32_t worker, const Terse__Header *header) {
     if (header->body_case == TERSE__HEADER__BODY_CONTRACT) return job->members.members[worker].suitor > 0;
     return header->body_case == TERSE__HEADER__BODY_HELLO && header->hello->incarnation > job->members.members[worker].incarnation;
+}
+
+/*
+ * Whether only a later life of the worker is listened to: it was given up; or the process has just come, and its predecessor,
+ * which was only stopped, had taken the life that it was told to be.
+ */
+static bool is_former(const ts_job *job, uint32_t worker, const Terse__Header *header) {
+    const ts_member *member = &job->members.members[worker];
+    if (member->lost) return !comes_back(job, worker, header);
+    return member->coming && header->body_case == TERSE__HEADER__BODY_HELLO && header->hello->incarnation == member->incarnation;
 }
 
 /* The process is that worker no more: another one has come in its place. */
@@ -121,8 +138,7 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         return TERSE_OK;
     }
     if (waits_for_more(job, peer, frame->header)) return TERSE_OK;
-    if (from->role == TS_ROLE_WORKER && from->index < job->members.count && job->members.members[from->index].lost &&
-        !comes_back(job, from->index, frame->header)) {
+    if (from->role == TS_ROLE_WORKER && from->index < job->members.count && is_former(job, from->index, frame->header)) {
         if (frame->header->body_case != TERSE__HEADER__BODY_ABORT) ts_loss_tell(job, from->index);
         return TERSE_OK;
     }

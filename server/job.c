@@ -148,7 +148,7 @@ void ts_job_fail(ts_job *job, terse_status status, const char *format, ...) {
     va_start(args, format);
     fail(job, status, format, args);
     va_end(args);
-    for (uint32_t p = 0; p < transport->peer_count; p++) {
+    for (uint32_t p = 0; p < server->link_count; p++) { /* there may be no memory for the last peers' */
         const ts_peer *peer = &transport->peers[p];
         if (p != transport->self && (peer->role == TS_ROLE_SERVER || (peer->role == TS_ROLE_WORKER && peer->job == job->id)))
             ts_link_abort(server, p, job->id, status, job->message.text);

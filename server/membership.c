@@ -71,13 +71,15 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
     ts_member *member = &membership->members[worker];
     assert(member->lost);
     membership->lost--;
-    membership->unborn -= member->unborn;
+    bool was_unborn = member->unborn;
+    membership->unborn -= was_unborn;
     membership->gone--;
     membership->done--;
     membership->generation++;
     membership->returns++;
     *member = (ts_member){.peer = member->peer, .state = TS_MEMBER_ATTACHED, .incarnation = incarnation, .said_hello = true,
-                          .returned = true, .away = true, .from = from};
+                          .returned = true, .away = true, .from = from,
+                          .since = was_unborn ? from : member->since};
 }
 
 bool ts_membership_orphaned(const ts_membership *membership) {
@@ -88,6 +90,19 @@ bool ts_membership_complete(const ts_membership *membership) {
     for (uint32_t w = 0; w < membership->count; w++)
         if (membership->members[w].state == TS_MEMBER_EXPECTED) return false;
     return true;
+}
+
+void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t from) {
+    ts_member *member = &membership->members[worker];
+    if (worker >= membership->launched && member->since == member->from) member->since = from;
+    member->from = from;
+}
+
+uint32_t ts_membership_ever(const ts_membership *membership, uint64_t version) {
+    uint32_t ever = membership->launched;
+    for (uint32_t w = membership->launched; w < membership->count; w++)
+        ever += !membership->members[w].unborn && membership->members[w].since <= version;
+    return ever;
 }
 
 uint32_t ts_membership_weight(const ts_membership *membership) {

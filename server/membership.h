@@ -38,6 +38,7 @@ typedef struct {
     uint32_t suitor;            /* the life that was asked for its contract, which is another; 0: none */
     uint64_t lost_us;           /* since when it is lost */
     uint64_t from;              /* it owes pushes from this step on */
+    uint64_t since;             /* the same of its first life; 0 for those that the job began with */
     uint64_t coming_us;         /* GONE: when it was last heard that its next life is to come in */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
@@ -62,7 +63,10 @@ typedef struct {
 /* count workers, all EXPECTED. membership: [out], ts_membership_free. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
 terse_status ts_membership_create(ts_membership *membership, uint32_t count) TERSE_NODISCARD;
 void ts_membership_free(ts_membership *membership); /* a zeroed one is fine */
-/* Places for further workers, up to `count`: each is like a worker that was lost, and can come back. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
+/*
+ * Places for further workers, up to `count`: each is like a worker that was lost, and can come back. peer: until it has one
+ * of its own. Returns TERSE_OK, TERSE_ENOMEM (unchanged).
+ */
 terse_status ts_membership_grow(ts_membership *membership, uint32_t count, uint32_t peer) TERSE_NODISCARD;
 
 /* EXPECTED becomes ATTACHED; in another state nothing changes. */
@@ -77,6 +81,8 @@ void ts_membership_lose(ts_membership *membership, uint32_t worker);
 
 /* ATTACHED again, in a new life, which owes pushes from a step on. */
 void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from);
+/* It is in from another step on than was said. */
+void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t from);
 
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);
@@ -85,6 +91,12 @@ bool ts_membership_complete(const ts_membership *membership);
 static inline uint32_t ts_membership_missed(const ts_membership *membership) { return membership->lost - membership->unborn; }
 /* Whether all have died, and none of them had finished: then somebody may still come back. */
 bool ts_membership_orphaned(const ts_membership *membership);
+
+/*
+ * How many workers have been in the job by round `version`, those that were lost since included: whose estimates (EF21) are in
+ * the sum of all. The same at all servers.
+ */
+uint32_t ts_membership_ever(const ts_membership *membership, uint64_t version);
 
 /* How many workers the weight of one is for: all but those that were given up. At least 1. */
 uint32_t ts_membership_weight(const ts_membership *membership);

@@ -129,8 +129,13 @@ void ts_reduce_without(struct ts_job *job, uint32_t worker) {
     ts_reduce_check(job);
 }
 
+/* There is room for more terms than there are members when a new one's memory could not all be had. */
+static uint32_t reduce_members(const ts_job *job) {
+    return job->reduce.workers < job->members.count ? job->reduce.workers : job->members.count;
+}
+
 void ts_reduce_answer(struct ts_job *job) {
-    for (uint32_t w = 0; w < job->reduce.workers; w++)
+    for (uint32_t w = 0; w < reduce_members(job); w++)
         if (job->members.members[w].state == TS_MEMBER_ATTACHED)
             ts_link_answer(job->server, ts_job_peer(job, w), job->reduce.result);
 }
@@ -138,7 +143,7 @@ void ts_reduce_answer(struct ts_job *job) {
 void ts_reduce_check(struct ts_job *job) {
     ts_reduce *reduce = &job->reduce;
     if (!reduce->open) return;
-    for (uint32_t w = 0; w < reduce->workers; w++)
+    for (uint32_t w = 0; w < reduce_members(job); w++)
         if (!reduce->values[w] && job->members.members[w].state != TS_MEMBER_GONE && !job->members.members[w].away) return;
     double *sum = ts_mem_calloc(reduce->count ? reduce->count : 1, sizeof *sum);
     for (uint32_t w = 0; sum && w < reduce->workers; w++)

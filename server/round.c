@@ -135,7 +135,7 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
         status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first, entry->count, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
-    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
+    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->estimates);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
     uint8_t *copy = NULL;
     if (item->job->server->upstream) {
@@ -357,6 +357,7 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     item->version = first->version;
     item->replaces = replaces && !item->alone;
     item->weight = ts_membership_weight(&job->members);
+    item->estimates = ts_membership_ever(&job->members, item->alone ? UINT64_MAX : item->version);
     item->lr = ts_config_lr(job->config, first->version, job->contract->total_steps);
     item->status = TERSE_OK;
     item->finished = false;

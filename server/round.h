@@ -44,6 +44,7 @@ typedef struct ts_round_item {
     uint32_t job_id, part; /* of the frame's header */
     bool alone;            /* each contribution is an optimizer step; slices may be at different versions */
     uint32_t weight;       /* SSP, ASP: how many packets make a round's worth */
+    uint32_t estimates;    /* EF21: of how many workers the sum is */
     uint64_t version;      /* being left by all; the first's when alone */
     bool replaces;         /* the frame carries parameters, not differences */
     double lr;

@@ -24,7 +24,7 @@ static terse_status apply(ts_round_item *item, ts_round_entry *entry, uint32_t a
     terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + at, 1, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
-    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->job->store.workers);
+    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->estimates);
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
     double lr = ts_config_lr(item->config, slice->clock, item->contract->total_steps);
     if (item->config->aggregation.mode != TS_AGGREGATE_SUM) lr /= item->weight;

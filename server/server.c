@@ -97,9 +97,13 @@ static terse_status take_secret(ts_server *server) {
     return status;
 }
 
-/* Without a server, and without replicas, no job can go on; with them see replica.c. A worker may have said goodbye, and that may still be under way: see job.c. */
+/*
+ * Without a server, and without replicas, no job can go on; with them see replica.c. A worker may have said goodbye, and
+ * that may still be under way: see job.c.
+ */
 static void on_lost(void *context, uint32_t peer) {
     ts_server *server = context;
+    if (peer >= server->link_count) return;
     if (server->links[peer].lost_us == 0) server->links[peer].lost_us = ts_server_now(server);
     if (server->transport->peers[peer].role == TS_ROLE_SERVER && !server->watch.on)
         ts_server_fail(server, TERSE_EPEER, "%s has ended: its part of the parameters is gone", ts_server_peer_name(server, peer));
@@ -170,7 +174,7 @@ static void forgive_absence(ts_server *server) {
     uint64_t now_us = ts_server_now(server), gap_us = now_us - server->last_tick_us;
     server->last_tick_us = now_us;
     if (gap_us < ABSENCE_US) return;
-    for (uint32_t p = 0; p < server->transport->peer_count; p++) {
+    for (uint32_t p = 0; p < server->link_count; p++) {
         uint64_t heard_us = server->links[p].last_heard_us + gap_us;
         server->links[p].last_heard_us = heard_us < now_us ? heard_us : now_us;
     }

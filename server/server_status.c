@@ -36,12 +36,18 @@ static json_t *lost_list(const ts_job *job) {
     return list;
 }
 
+/* How much longer a job without workers is kept. */
+static double kept_s(const ts_job *job) {
+    double left_s = job->server->config->daemon.orphan_s - seconds_since(job, job->orphaned_us);
+    return left_s > 0 ? left_s : 0; /* somebody is just coming */
+}
+
 static json_t *job_object(const ts_job *job) {
     char waiting[512] = "";
     bool orphaned = job->state == TS_JOB_RUNNING && job->orphaned_us > 0;
     if (job->state == TS_JOB_RUNNING) ts_job_waiting(job, waiting, sizeof waiting);
     return json_pack("{s:b, s:f, s:o, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "orphaned", orphaned, "orphan_s",
-                     orphaned ? job->server->config->daemon.orphan_s - seconds_since(job, job->orphaned_us) : 0.0, "lost",
+                     orphaned ? kept_s(job) : 0.0, "lost",
                      lost_list(job), "number", (json_int_t)job->id, "name", job->name,
                      "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
                      (json_int_t)job->members.attached, "done", (json_int_t)job->members.done, "gone",

@@ -14,7 +14,7 @@ static void count_bytes(const ts_job *job, Terse__Stats *stats) {
     stats->bytes_in += job->replica.bytes_in;
     if (job->replica.steady) stats->steady_bytes_in += job->replica.bytes_in - job->replica.steady_base;
     const ts_transport *transport = job->server->transport;
-    for (uint32_t p = 0; p < transport->peer_count; p++) { /* former lives, too */
+    for (uint32_t p = 0; p < job->server->link_count; p++) { /* former lives, too */
         if (transport->peers[p].role != TS_ROLE_WORKER || transport->peers[p].job != job->id) continue;
         const ts_link *link = &job->server->links[p];
         stats->bytes_in += link->bytes_in;

@@ -15,7 +15,7 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
     ts_mem_free(slice->reference);
     ts_mem_free(slice->estimate);
     ts_encoder_destroy(slice->encoder);
-    for (uint32_t w = 0; slice->push_states && w < workers; w++) ts_decode_state_destroy(slice->push_states[w]);
+    for (uint32_t w = 0; slice->push_states && w < slice->push_room; w++) ts_decode_state_destroy(slice->push_states[w]);
     ts_mem_free(slice->push_states);
     ts_mem_free(slice->slots);
     ts_mem_free(slice->retired);

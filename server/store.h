@@ -83,6 +83,7 @@ typedef struct {
     ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
     ts_codec_spec pull;
     ts_slot *slots;         /* [own] one a worker */
+    ts_slot *ledger;        /* [borrow] saving: the slots as the checkpoint's thread may read them, also when there become more */
     ts_slot *retired;       /* [own] where they were when there became more of them while a checkpoint read them; or NULL */
     ts_decode_state **push_states; /* [own] one a worker; NULL unless the push pipeline keeps them */
     uint32_t push_room;     /* so many they can be: not moved, since a checkpoint that is written reads them */

@@ -132,7 +132,7 @@ static verdict let_in(ts_job *job, uint32_t worker, uint32_t incarnation, uint64
     member->coming_us = ts_server_now(job->server);
     if (what == PASSED || (what == BUSY && !moves)) return what;
     if (moves) {
-        member->from = from;
+        ts_membership_move(&job->members, worker, from);
     } else {
         settle_former(job, worker);
         ts_membership_return(&job->members, worker, incarnation, from);
@@ -201,9 +201,10 @@ static void begin_next(ts_job *job);
 static void finish(ts_job *job) {
     ts_join *join = &job->join;
     join->active = false;
-    ts_log(TS_LOG_INFO, "job", join->further ? "a new worker has come in" : "a worker is back", "worker=\"%s\" life=%u from_step=%llu left=%u ms=%.1f",
-           ts_job_worker_name(job, join->worker), join->incarnation, (unsigned long long)join->from,
-           job->members.count - job->members.gone, (double)(ts_server_now(job->server) - join->began_us) / 1e3);
+    ts_log(TS_LOG_INFO, "job", join->further ? "a new worker has come in" : "a worker is back",
+           "worker=\"%s\" life=%u from_step=%llu left=%u ms=%.1f", ts_job_worker_name(job, join->worker), join->incarnation,
+           (unsigned long long)join->from, job->members.count - job->members.gone,
+           (double)(ts_server_now(job->server) - join->began_us) / 1e3);
     ts_session_welcome_back(job, join->worker);
     begin_next(job);
 }

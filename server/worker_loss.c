@@ -53,7 +53,7 @@ static void send_all(ts_job *job, uint32_t peer) {
     size_t count = 0;
     if (!list) return;
     for (uint32_t w = 0; w < job->members.count; w++)
-        if (job->members.members[w].lost) list[count++] = w;
+        if (job->members.members[w].lost && !job->members.members[w].unborn) list[count++] = w; /* those not all servers know */
     const ts_transport *transport = job->server->transport;
     for (uint32_t p = 0; p < transport->peer_count && count > 0; p++) {
         bool meant = peer == UINT32_MAX ? p != transport->self && transport->peers[p].role == TS_ROLE_SERVER : p == peer;
@@ -68,8 +68,8 @@ static void say_lost(const ts_job *job, uint32_t worker, const char *why, uint32
     if (ts_job_leads(job)) ts_place_command(job, worker, command, sizeof command);
     if (command[0]) snprintf(hint, sizeof hint, " bring_back=\"%s\"", command);
     ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
-           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u%s", ts_job_worker_name(job, worker),
-           why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone, hint);
+           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u%s",
+           ts_job_worker_name(job, worker), why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone, hint);
 }
 
 /* What was here of its last step, and what its loss leaves out. */

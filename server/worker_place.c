@@ -81,7 +81,8 @@ static bool is_taken(const ts_transport_place *place, uint32_t count, uint32_t w
 
 /* Who would be found by "any": of one that is stopped or cut off only its user knows whether it is dead. */
 static bool is_free(const ts_job *job, uint32_t worker, const ts_transport_place *place, uint32_t given) {
-    return worker < job->members.count && !is_taken(place, given, worker) && !objection(job, worker) && process_has_ended(job, worker);
+    return worker < job->members.count && !is_taken(place, given, worker) && !objection(job, worker) &&
+           process_has_ended(job, worker);
 }
 
 static terse_status choose_any(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
@@ -147,7 +148,11 @@ terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uin
 
 /* ---- room for it ------------------------------------------------------------------------------------------------------------ */
 
+/* The first two come of no server 0 that has the same config. */
 static terse_status grow(ts_job *job, uint32_t count) {
+    bool more = count > job->members.count;
+    TS_REQUIRE(!more || count <= job->server->config->limits.workers, TERSE_ELIMIT);
+    TS_REQUIRE(!more || !job->standin, TERSE_EUNSUPPORTED);
     if (job->contract) TS_TRY(ts_store_grow(&job->store, job->contract, count));
     TS_TRY(ts_reduce_grow(&job->reduce, count));
     TS_TRY(ts_quorums_grow(&job->members.quorums, count));
@@ -162,7 +167,8 @@ void ts_place_workers(ts_server *server, uint32_t first) {
         if (!job || job->state != TS_JOB_RUNNING) continue; /* its first word is answered by that */
         terse_status status = grow(job, from->index + 1);
         if (status != TERSE_OK) {
-            ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\"", from->name, terse_strerror(status));
+            ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\" limits.workers=%u", from->name,
+                   terse_strerror(status), server->config->limits.workers);
             transport->ops->drop_peer(server->transport, p);
             continue;
         }
@@ -179,8 +185,9 @@ void ts_place_command(const struct ts_job *job, uint32_t worker, char *text, siz
     if (worker != UINT32_MAX) snprintf(which, sizeof which, "%u", worker);
     if (job->server->transport->jobs[job->id].numbered) snprintf(name, sizeof name, " --set job.name=%s", job->name);
     if (capacity > 0) text[0] = '\0';
-    if (job->server->join_command && !ts_join_objection(job))
-        snprintf(text, capacity, "%s%s --worker-id %s", job->server->join_command, name, which);
+    if (!job->server->join_command || ts_join_objection(job)) return;
+    int len = snprintf(text, capacity, "%s%s --worker-id %s", job->server->join_command, name, which);
+    if (capacity > 0 && (len < 0 || (size_t)len >= capacity)) text[0] = '\0'; /* half a command is none */
 }
 
 /* ---- orphans -------------------------------------------------------------------------------------------------------------------- */

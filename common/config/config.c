@@ -85,6 +85,11 @@ terse_status ts_config_load(const char *path, const char *const *overrides, unsi
     return status;
 }
 
+bool ts_config_keeps(const ts_config *config) {
+    bool named = strcmp(config->keep, "off") != 0 && strcmp(config->keep, "auto") != 0;
+    return config->error_feedback.enabled && named;
+}
+
 bool ts_config_joins(const ts_config *config) { return strcmp(config->worker.id, "new") != 0; }
 
 uint32_t ts_config_worker_id(const ts_config *config, uint32_t rank) {

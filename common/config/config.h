@@ -225,6 +225,9 @@ static inline uint64_t ts_config_traffic_share(const ts_config *config, uint32_t
     return config->limits.traffic_bytes / (workers > 0 ? workers : 1);
 }
 
+/* Whether error_feedback.keep names a folder, and there is something to keep. Pure. */
+bool ts_config_keeps(const ts_config *config);
+
 /* How long somebody is waited for at the start: consistency.start_s, never less than the deadline. Pure. */
 static inline uint64_t ts_config_start_us(const ts_config *config) {
     double start_s = config->consistency.start_s, deadline_s = config->consistency.deadline_s;

@@ -177,7 +177,8 @@ void ts_mpi_let_in(ts_mpi *mpi, const ts_door_guest *one) {
     uint64_t began_us = ts_mpi_clock_us();
     memcpy(which, one->knock.party, sizeof which);
     ts_door_guest **party = ts_mpi_gather(mpi->daemon, one);
-    if (!party || !is_sound(party, size) || size > mpi->peer_room - mpi->base.peer_count || MPI_Open_port(MPI_INFO_NULL, port) != MPI_SUCCESS) {
+    bool fits = party && is_sound(party, size) && size <= mpi->peer_room - mpi->base.peer_count;
+    if (!fits || MPI_Open_port(MPI_INFO_NULL, port) != MPI_SUCCESS) {
         ts_mem_free(party);
         ts_mpi_turn_away(mpi, which, TERSE_EUNSUPPORTED, "the server cannot let the job in: two workers of one rank, or no port");
         return;
@@ -194,7 +195,7 @@ void ts_mpi_let_in(ts_mpi *mpi, const ts_door_guest *one) {
         ts_mpi_turn_away(mpi, which, status, "a worker of the job ended, or did not connect, while it was joining");
         return;
     }
-    ts_log(TS_LOG_INFO, "daemon", join ? "workers have come into a job" : "a job has joined", "job=%s number=%u workers=%u ms=%.1f", mpi->jobs[number].name, number, size,
-           (double)(ts_mpi_clock_us() - began_us) * 1e-3);
+    ts_log(TS_LOG_INFO, "daemon", join ? "workers have come into a job" : "a job has joined", "job=%s number=%u workers=%u ms=%.1f",
+           mpi->jobs[number].name, number, size, (double)(ts_mpi_clock_us() - began_us) * 1e-3);
     tell_owner(mpi, first, join);
 }

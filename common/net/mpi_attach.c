@@ -206,7 +206,8 @@ static terse_status fill_tables(joining *join, const uint32_t *numbers) {
         const ts_mpi_entry *entry = &join->roll->entries[r];
         ts_mpi_way way = {.comm = mpi->comm, .rank = (int)r, .lifeline = -1, .shares = 1};
         ts_mpi_set_peer(mpi, servers + r, &way, own, entry);
-        ts_mpi_name_peer(mpi, servers + r, (ts_peer){.role = TS_ROLE_WORKER, .index = numbers[r], .job = join->plan.job}, false, r, entry->member.host);
+        ts_peer peer = {.role = TS_ROLE_WORKER, .index = numbers[r], .job = join->plan.job};
+        ts_mpi_name_peer(mpi, servers + r, peer, false, r, entry->member.host);
         TS_TRY(ts_bell_add(mpi->bell, &entry->bell, servers + rank, r == rank));
     }
     mpi->base.self = servers + rank;

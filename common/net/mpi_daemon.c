@@ -310,7 +310,8 @@ static ts_door_guest *next_asker(const ts_mpi_daemon *daemon) {
     ts_door_guest **guests = ts_door_guests(daemon->door, &count), *first = NULL;
     for (size_t g = 0; g < count; g++) {
         ts_door_guest *guest = guests[g];
-        bool asks = guest->knock.job == TS_DOOR_NO_JOB || (guest->knock.job == TS_DOOR_JOIN && ts_mpi_party_complete(daemon, guest));
+        bool whole = guest->knock.job == TS_DOOR_JOIN && ts_mpi_party_complete(daemon, guest);
+        bool asks = guest->knock.job == TS_DOOR_NO_JOB || whole;
         if (!guest->known || guest->gone || !asks) continue;
         if (!first || guest->since_us < first->since_us) first = guest;
     }
@@ -326,6 +327,13 @@ static void give_numbers(ts_mpi *mpi, uint64_t now_us) {
         if (status == TERSE_OK) grant(mpi, asker, now_us);
         else ts_mpi_turn_away(mpi, asker->knock.party, status, reason.text);
     }
+}
+
+/* With a place in a job that runs. Server 0 gives them, so it knows who has one; the others take its word for it. */
+static bool may_come(const ts_mpi *mpi, const ts_door_guest *guest) {
+    const ts_mpi_daemon *daemon = mpi->daemon;
+    bool placed = !daemon->leads || memcmp(guest->knock.party, daemon->grant.party, TS_DOOR_PARTY_BYTES) == 0;
+    return placed && ts_mpi_job_runs(mpi, guest->knock.job);
 }
 
 /* Parties that can no longer become jobs, and guests that are gone. Returns one whose party is complete, or NULL. */
@@ -351,14 +359,16 @@ static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
         terse_status status = TERSE_OK;
         bool joins = guest->knock.job == TS_DOOR_JOIN, comes = guest->knock.worker != TS_DOOR_NO_WORKER;
         if (guest->gone) status = TERSE_EPEER;
-        else if (!joins && guest->knock.job < mpi->base.job_count && !(comes && ts_mpi_job_runs(mpi, guest->knock.job))) status = TERSE_ESTALE;
-        else if (!joins && guest->knock.job >= (comes ? mpi->base.job_count : mpi->job_room)) status = TERSE_ELIMIT;
+        else if (!joins && comes && !may_come(mpi, guest)) status = TERSE_ESTALE;
+        else if (!joins && !comes && guest->knock.job < mpi->base.job_count) status = TERSE_ESTALE;
+        else if (!joins && guest->knock.job >= mpi->job_room) status = TERSE_ELIMIT;
         else if (now_us - guest->since_us > daemon->start_us) status = TERSE_ETIMEDOUT;
         if (status != TERSE_OK) {
             ts_mpi_turn_away(mpi, guest->knock.party, status,
                              status == TERSE_EPEER ? "a worker of the job ended while it was joining"
-                             : comes               ? "the job that the worker would come into has ended"
-                                                   : "the job was too late: its workers did not knock together");
+                             : comes && status == TERSE_ESTALE
+                                 ? "the job that the worker would come into has ended, or server 0 has given it no place there"
+                                 : "the job was too late: its workers did not knock together");
             return look_at_guests(mpi, now_us);
         }
         if (!joins && ts_mpi_party_complete(daemon, guest)) return guest;

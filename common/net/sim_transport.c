@@ -255,26 +255,46 @@ void ts_sim_join(ts_sim_network *network) {
     }
 }
 
-terse_status ts_sim_come(ts_sim_network *network, const ts_transport_wish *wish, uint32_t *worker, uint32_t *peer,
-                         ts_error *reason) {
+/* Server 0 gives the process a place, and the first `servers` let it in there. peer: [out] its endpoint. */
+static terse_status let_in(ts_sim_network *network, const ts_transport_wish *wish, uint32_t servers, ts_transport_place *place,
+                           uint32_t *peer, ts_error *reason) {
     ts_transport_handler *leader = &network->endpoints[0].base.handler;
-    ts_transport_place place = {0};
     uint32_t p = network->arrived;
     TS_REQUIRE(p < network->peers && leader->on_wish, TERSE_ELIMIT);
-    TS_TRY(leader->on_wish(leader->context, wish, 1, &place, reason));
+    TS_TRY(leader->on_wish(leader->context, wish, 1, place, reason));
     network->arrived++;
-    network->names[p] = (ts_peer){.role = TS_ROLE_WORKER, .index = place.worker};
-    snprintf(network->names[p].name, sizeof network->names[p].name, "worker %u (come as %u)", place.worker, p);
-    network->endpoints[p].base.incarnation = place.incarnation;
-    if (place.worker >= network->jobs[0].workers) network->jobs[0].workers = place.worker + 1;
-    for (uint32_t s = 0; s < network->options.servers; s++) {
+    network->names[p] = (ts_peer){.role = TS_ROLE_WORKER, .index = place->worker};
+    snprintf(network->names[p].name, sizeof network->names[p].name, "worker %u (come as %u)", place->worker, p);
+    network->endpoints[p].base.incarnation = place->incarnation;
+    if (place->worker >= network->jobs[0].workers) network->jobs[0].workers = place->worker + 1;
+    for (uint32_t s = 0; s < servers; s++) {
         ts_transport *server = &network->endpoints[s].base;
         server->peer_count = network->arrived;
         if (server->handler.on_workers) server->handler.on_workers(server->handler.context, p);
     }
-    *worker = place.worker;
     *peer = p;
     return TERSE_OK;
+}
+
+terse_status ts_sim_come(ts_sim_network *network, const ts_transport_wish *wish, uint32_t *worker, uint32_t *peer,
+                         ts_error *reason) {
+    ts_transport_place place = {0};
+    TS_TRY(let_in(network, wish, network->options.servers, &place, peer, reason));
+    *worker = place.worker;
+    return TERSE_OK;
+}
+
+/* A new one dies when only server 0 has let it in: the others never learn of it. As soon as the job lets anybody in. */
+static void come_in_vain(ts_sim_network *network) {
+    const ts_transport_wish wish = {.job = "default", .wanted = TS_WORKER_ANY};
+    ts_transport_handler *leader = &network->endpoints[0].base.handler;
+    ts_transport_place place = {0};
+    ts_error reason = {""};
+    uint32_t peer;
+    if (!network->options.vain || let_in(network, &wish, 1, &place, &peer, &reason) != TERSE_OK) return;
+    network->options.vain = false;
+    ts_sim_kill(network, peer);
+    if (leader->on_lost) leader->on_lost(leader->context, peer);
 }
 
 void ts_sim_tell_lost(ts_sim_network *network, uint32_t peer) {
@@ -409,6 +429,7 @@ static bool deliver(ts_sim_network *net, const flight *due) {
 }
 
 bool ts_sim_step(ts_sim_network *network, uint64_t until_us, uint32_t *peer) {
+    come_in_vain(network);
     while (network->count && network->heap[0].due_us <= until_us) {
         flight due = heap_pop(network);
         if (due.due_us > network->now_us) network->now_us = due.due_us;

@@ -21,6 +21,7 @@ typedef struct {
     uint32_t late_workers, spare; /* with one job: so many of its last workers come in later, and so many processes more may
                                      come in the place of others: ts_sim_come */
     uint64_t delay_min_us, delay_max_us;
+    bool vain;                   /* one more process comes in at the beginning, and dies when only server 0 has heard of it */
     double drop, duplicate, corrupt; /* probability per frame, 0 … 1 */
     bool reorder;                /* false: frames between two peers arrive in order (unless dropped) */
     size_t frame_limit_bytes;

@@ -91,6 +91,20 @@ START_TEST(new_workers_come_into_a_running_job) {
 }
 END_TEST
 
+/* A new one dies between two servers' doors: of whoever is lost later all servers hear all the same, and go on. */
+START_TEST(a_new_worker_that_dies_at_the_second_door_is_nobody) {
+    for (uint64_t seed = 37000000; seed < 37000010; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        spec.network.servers = 2 + (uint32_t)(seed % 2);
+        spec.network.workers = 2 + (uint32_t)(seed % 3);
+        spec.network.vain = true;
+        spec.kill_after[1] = 6;
+        arrivals told = run_comers(seed, &spec, false, "consistency.on_worker_loss=go_on");
+        ck_assert_uint_eq(told.returns, 0);
+    }
+}
+END_TEST
+
 /* All die, or the only one does, and come back one after the other: nothing is lost. */
 START_TEST(jobs_whose_workers_have_all_died_are_revived) {
     uint64_t first = 35000000, returns = 0;
@@ -140,6 +154,7 @@ TCase *test_simulation_comers(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, killed_workers_come_back_as_other_processes);
     tcase_add_test(tests, new_workers_come_into_a_running_job);
+    tcase_add_test(tests, a_new_worker_that_dies_at_the_second_door_is_nobody);
     tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
     tcase_add_test(tests, a_job_that_nobody_comes_back_to_ends);
     return tests;

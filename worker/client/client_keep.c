@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/log.h"
 #include "common/ckpt/ckpt_identity.h"
@@ -22,13 +21,12 @@ static void give(ts_feedback_memory *memory, void *block) { (void)memory, (void)
 terse_status ts_client_keep_open(ts_client *client, ts_error *reason) {
     const ts_config *config = client->config;
     const char *dir = config->keep;
-    bool wanted = config->error_feedback.enabled && strcmp(dir, "off") != 0 && strcmp(dir, "auto") != 0;
     ts_keep_options options = {.dir = dir, .job = config->job.name, .worker = client->worker,
                                .workers = client->transport->workers, .contract = client->contract,
                                .form = {.brief = config->error_feedback.residual == TS_RESIDUAL_BF16,
                                         .estimates = ts_config_estimates(config),
                                         .decayed = config->error_feedback.variant == TS_FEEDBACK_DECAYED}};
-    if (!wanted) return TERSE_OK;
+    if (!ts_config_keeps(config)) return TERSE_OK;
     TS_TRY(ts_keep_open(&options, &client->keep, reason));
     client->keep_memory = (ts_keep_memory){.memory = {take, give}, .keep = client->keep};
     if (ts_keep_incarnation(client->keep) < client->incarnation) ts_keep_set_incarnation(client->keep, client->incarnation);
@@ -154,7 +152,7 @@ bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, co
     if (new_process && !client->keep_checked && !(client->keep && (ts_keep_found(client->keep) || ts_keep_other(client->keep)))) {
         ts_log(TS_LOG_WARN, "keep", "what this worker's former process had not sent is lost: nothing of it is kept here",
                "worker=%" PRIu32 " folder=%s", client->worker, client->config->keep);
-        client->keep_checked = client->keep_checked || !client->keep;
+        client->keep_checked = !client->keep; /* said once */
     }
     if (!client->keep || client->keep_checked) return true;
     ts_keep_identity was = ts_keep_identify(client->keep);

@@ -79,7 +79,7 @@ static void make_wish(const ts_config *config, wish_lists *lists, ts_mpi_options
     options->wanted = lists->wanted;
     options->wanted_count = RANKS_NAMED;
     options->kept = lists->kept;
-    options->kept_count = (uint32_t)ts_keep_orphans(config->keep, lists->kept, TS_KEPT_MOST);
+    if (ts_config_keeps(config)) options->kept_count = (uint32_t)ts_keep_orphans(config->keep, lists->kept, TS_KEPT_MOST);
 }
 
 static terse_status open_transport(terse *client, const char *path) {

@@ -56,8 +56,8 @@ terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_er
         {"ratio_steady", known(steady, steady >= 0)},
         {"lost_rounds", whole(summary->lost_rounds)},
         {"lost_workers", whole(summary->lost_workers)},
-        {"lost_mass", json_pack("{s:f, s:f, s:I}", "l1", summary->lost_l1, "l2", summary->lost_l2, "nonzero",
-                                (json_int_t)summary->lost_nonzero)},
+        {"lost_mass", json_pack("{s:o, s:o, s:o}", "l1", known(summary->lost_l1, true), "l2", known(summary->lost_l2, true),
+                                "nonzero", whole(summary->lost_nonzero))}, /* one worker's NaN is in all sums */
         {"parameters_xxh3", json_string(summary->parameters_xxh3)},
         {"seed", whole(summary->seed)},
         {"resumed_step", whole(summary->resumed_step)},

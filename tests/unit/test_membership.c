@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who the workers of a job are: further ones, and how many have been in by a round. */
+#include "server/membership.h"
+#include "tests/unit/unit.h"
+
+START_TEST(further_workers_are_places_until_somebody_comes) {
+    ts_membership of;
+    ck_assert_ok(ts_membership_create(&of, 2));
+    for (uint32_t w = 0; w < 2; w++) ts_membership_attach(&of, w);
+    ck_assert_ok(ts_membership_grow(&of, 4, 0));
+    ck_assert_ok(ts_membership_grow(&of, 3, 0)); /* there is room already */
+    ck_assert_uint_eq(of.count, 4);
+    ck_assert_uint_eq(of.launched, 2);
+    ck_assert_uint_eq(ts_membership_missed(&of), 0);
+    ck_assert_uint_eq(ts_membership_weight(&of), 2);
+    ts_membership_lose(&of, 0);
+    ts_membership_lose(&of, 1);
+    ck_assert(ts_membership_orphaned(&of));
+    ck_assert_uint_eq(ts_membership_missed(&of), 2);
+    ts_membership_return(&of, 3, 1, 7);
+    ck_assert(!ts_membership_orphaned(&of));
+    ck_assert_uint_eq(ts_membership_weight(&of), 1);
+    ts_membership_free(&of);
+}
+END_TEST
+
+/* A round has the same number at all servers, whenever each hears of who comes; and who is lost stays in the mean. */
+START_TEST(estimates_are_of_all_who_have_been_in_by_the_round) {
+    ts_membership of;
+    ck_assert_ok(ts_membership_create(&of, 2));
+    ck_assert_ok(ts_membership_grow(&of, 4, 0));
+    ck_assert_uint_eq(ts_membership_ever(&of, UINT64_MAX), 2);
+    ts_membership_return(&of, 2, 1, 5);
+    ck_assert_uint_eq(ts_membership_ever(&of, 4), 2);
+    ck_assert_uint_eq(ts_membership_ever(&of, 5), 3);
+    ts_membership_move(&of, 2, 6);
+    ck_assert_uint_eq(ts_membership_ever(&of, 5), 2);
+    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
+    ts_membership_lose(&of, 2);
+    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
+    ts_membership_return(&of, 2, 2, 20);
+    ts_membership_move(&of, 2, 21);
+    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
+    ck_assert_uint_eq(ts_membership_ever(&of, 5), 2);
+    ts_membership_lose(&of, 0);
+    ts_membership_return(&of, 0, 2, 30);
+    ts_membership_move(&of, 0, 31);
+    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
+    ts_membership_free(&of);
+}
+END_TEST
+
+TCase *test_membership(void);
+TCase *test_membership(void) {
+    TCase *tests = tcase_create("membership");
+    tcase_add_test(tests, further_workers_are_places_until_somebody_comes);
+    tcase_add_test(tests, estimates_are_of_all_who_have_been_in_by_the_round);
+    return tests;
+}
