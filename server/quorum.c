@@ -171,8 +171,9 @@ void ts_quorum_tick(struct ts_job *job) {
     if (!quorums->active || job->server->index == 0 || job->store.count == 0 || ts_quorums_of(quorums, round)) return;
     if (now_us - quorums->asked_us < ASK_AGAIN_US) return;
     bool waits = false;
+    bool closed = round < job->members.floor; /* at server 0: who has come in waits for what it makes, though nothing may be held here */
     for (uint32_t s = 0; s < job->store.count; s++)
-        waits = waits || (job->store.slices[s].held > 0 && job->store.slices[s].version == round);
+        waits = waits || ((closed || job->store.slices[s].held > 0) && job->store.slices[s].version == round);
     if (!waits) return;
     quorums->asked_us = now_us;
     send_members(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), round, true);

@@ -307,8 +307,8 @@ static void note_return(cluster *c, uint32_t w) {
         if (ts_client_gives_back(me->client, s, &step))
             note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_GIVEN_BACK, .worker = w, .slice = s, .step = step});
     c->result->returns++;
-    ts_client_set_sums(me->client, 0); /* the only one is after the last step */
-    me->sum = 0;
+    bool summing = me->sum && !ts_client_reduced(me->client, me->sum, &(double){0}, 1); /* its call goes on */
+    if (!summing) ts_client_set_sums(me->client, me->sum = 0); /* the only one is after the last step */
     note_holdings(c, w);
     me->step = me->pushed = ts_client_step(me->client);
     me->next_push = 0;

@@ -323,21 +323,24 @@ START_TEST(workers_that_were_stopped_come_back) {
 }
 END_TEST
 
+static uint64_t run_restarted(uint64_t seed) {
+    char folder[] = "/dev/shm/terse-sim-XXXXXX", keep[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(keep, sizeof keep, "error_feedback.keep=%s", folder);
+    uint64_t returns = run_absent(seed, 1, keep);
+    for (unsigned w = 0; w < TS_CLUSTER_WORKERS; w++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s/worker-%u.keep", folder, w);
+        (void)unlink(file);
+    }
+    ck_assert_int_eq(rmdir(folder), 0);
+    return returns;
+}
+
 START_TEST(new_processes_go_on_from_what_the_killed_have_kept) {
     uint64_t first = 32000000, returns = 0;
     unsigned count = only_seed(&first) ? 1 : seed_count(20);
-    for (uint64_t seed = first; seed < first + count; seed++) {
-        char folder[] = "/dev/shm/terse-sim-XXXXXX", keep[64];
-        ck_assert_ptr_nonnull(mkdtemp(folder));
-        snprintf(keep, sizeof keep, "error_feedback.keep=%s", folder);
-        returns += run_absent(seed, 1, keep);
-        for (unsigned w = 0; w < TS_CLUSTER_WORKERS; w++) {
-            char file[64];
-            snprintf(file, sizeof file, "%s/worker-%u.keep", folder, w);
-            (void)unlink(file);
-        }
-        ck_assert_int_eq(rmdir(folder), 0);
-    }
+    for (uint64_t seed = first; seed < first + count; seed++) returns += run_restarted(seed);
     if (count > 1) ck_assert_uint_gt(returns, count / 4);
 }
 END_TEST
@@ -401,6 +404,19 @@ START_TEST(workers_that_were_cut_off_come_back) {
     if (only_seed(&first)) count = 1;
     for (uint64_t seed = first; seed < first + count; seed++) returns += run_cut_off(seed);
     if (count > 1) ck_assert_uint_gt(returns, count / 8);
+}
+END_TEST
+
+/* An answer to a former life was heard on the way back, or a sum was under way: runs that once did not end well. */
+START_TEST(returns_that_once_hung_end) {
+    static const uint64_t stopped[] = {31001287, 31002437}, restarted[] = {32001259, 32002323}, cut_off[] = {34001435, 34002435};
+    uint64_t returns = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        returns += run_absent(stopped[i], 1, "error_feedback.keep=off");
+        returns += run_restarted(restarted[i]);
+        returns += run_cut_off(cut_off[i]);
+    }
+    ck_assert_uint_ge(returns, 6);
 }
 END_TEST
 
@@ -569,6 +585,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
     tcase_add_test(tests, workers_that_were_cut_off_come_back);
     tcase_add_test(tests, new_processes_go_on_from_what_the_killed_have_kept);
+    tcase_add_test(tests, returns_that_once_hung_end);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;

@@ -106,23 +106,32 @@ START_TEST(a_new_worker_that_dies_at_the_second_door_is_nobody) {
 END_TEST
 
 /* All die, or the only one does, and come back one after the other: nothing is lost. */
+static arrivals run_revived(uint64_t seed, unsigned *workers) {
+    ts_cluster_spec spec = uneven_spec_of(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 101));
+    spec.network.workers = 1 + ts_random_below(&random, 4);
+    for (uint32_t w = 0; w < spec.network.workers; w++) {
+        spec.kill_after[w] = 2;
+        spec.restart_us[w] = 8000000 + ts_random_below(&random, 20000000);
+    }
+    arrivals told = run_comers(seed, &spec, true, "daemon.orphan_s=60");
+    ck_assert_msg(told.absent == 0 || told.returns > 0, "seed %llu: nobody came back", (unsigned long long)seed);
+    *workers += spec.network.workers;
+    return told;
+}
+
 START_TEST(jobs_whose_workers_have_all_died_are_revived) {
     uint64_t first = 35000000, returns = 0;
     unsigned count = only_seed(&first) ? 1 : seed_count(100), all = 0;
-    for (uint64_t seed = first; seed < first + count; seed++) {
-        ts_cluster_spec spec = uneven_spec_of(seed);
-        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 101));
-        spec.network.workers = 1 + ts_random_below(&random, 4);
-        for (uint32_t w = 0; w < spec.network.workers; w++) {
-            spec.kill_after[w] = 2;
-            spec.restart_us[w] = 8000000 + ts_random_below(&random, 20000000);
-        }
-        arrivals told = run_comers(seed, &spec, true, "daemon.orphan_s=60");
-        ck_assert_msg(told.absent == 0 || told.returns > 0, "seed %llu: nobody came back", (unsigned long long)seed);
-        returns += told.returns;
-        all += spec.network.workers;
-    }
+    for (uint64_t seed = first; seed < first + count; seed++) returns += run_revived(seed, &all).returns;
     if (count > 1) ck_assert_uint_gt(returns, all * 9 / 10);
+}
+END_TEST
+
+/* A round was decided, all died, and a server that had missed the word held nothing that would have made it ask. */
+START_TEST(who_has_come_in_makes_servers_ask_for_rounds) {
+    unsigned all = 0;
+    ck_assert_uint_eq(run_revived(35001387, &all).returns, all);
 }
 END_TEST
 
@@ -156,6 +165,7 @@ TCase *test_simulation_comers(void) {
     tcase_add_test(tests, new_workers_come_into_a_running_job);
     tcase_add_test(tests, a_new_worker_that_dies_at_the_second_door_is_nobody);
     tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
+    tcase_add_test(tests, who_has_come_in_makes_servers_ask_for_rounds);
     tcase_add_test(tests, a_job_that_nobody_comes_back_to_ends);
     return tests;
 }

@@ -36,7 +36,7 @@ terse_status ts_client_keep_open(ts_client *client, ts_error *reason) {
         ts_keep_packet packet = ts_keep_packet_of(client->keep, i);
         client->outbox.slots[i] = (ts_outbox_slot){.bytes = packet.bytes, .capacity = packet.capacity, .len = packet.len,
                                                    .step = packet.step, .samples = packet.samples};
-        if (packet.live) client->outbox.slots[i].state = TS_SLOT_SENT; /* by the life before: the servers know */
+        if (packet.live) client->outbox.slots[i].state = TS_SLOT_ACKED; /* by the life before: the servers know, and no answer is counted on */
     }
     return TERSE_OK;
 }

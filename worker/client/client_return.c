@@ -47,6 +47,8 @@ static void put_down(ts_client *client) {
     for (uint32_t i = 0; i < client->contract->slice_count; i++) {
         ts_client_drop_arrivals(&client->slices[i]);
         client->slices[i].settled = false;
+        /* No answer is counted on: one that is still on its way would be counted twice, since none is left to come. */
+        if (ts_outbox_unanswered(&client->outbox.slots[i])) client->outbox.slots[i].state = TS_SLOT_ACKED;
     }
     for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
         ts_client_tensor *tensor = &client->tensors[t];

@@ -19,7 +19,7 @@ typedef enum {
     TS_SLOT_FREE,     /* nothing, or answered for */
     TS_SLOT_GATHERED, /* encoded, not handed to the transport yet */
     TS_SLOT_SENT,     /* no answer yet: retransmitted */
-    TS_SLOT_ACKED,    /* the server holds it, the round is still open */
+    TS_SLOT_ACKED,    /* the server holds it, the round is still open; or it is of a former life, and the server will say */
     TS_SLOT_REFUSED   /* the server will never take it: goes back into the residual */
 } ts_slot_state;
 
