@@ -41,8 +41,7 @@ int ts_ckpt_keep_command(int argc, char **argv) { return ts_subcommand_run(&keep
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 
-/* "worker-3.keep", or with the epoch behind it; not what is being written. */
-static bool is_name(const char *name) {
+bool ts_keep_is_name(const char *name) {
     char *end = NULL;
     if (strncmp(name, "worker-", 7) != 0 || name[7] < '0' || name[7] > '9') return false;
     (void)strtoul(name + 7, &end, 10);
@@ -67,7 +66,7 @@ static terse_status scan(const char *dir, ts_keep_files *out, ts_error *error) {
     if (!folder) return ts_error_set(error, TERSE_EIO, "%s: %s", dir, strerror(errno));
     for (const struct dirent *entry; status == TERSE_OK && (entry = readdir(folder));) {
         char *path = NULL;
-        if (!is_name(entry->d_name)) continue;
+        if (!ts_keep_is_name(entry->d_name)) continue;
         status = ts_ckpt_path(dir, entry->d_name, NULL, &path);
         if (status == TERSE_OK) status = add_file(out, path, error);
         ts_mem_free(path);
@@ -135,13 +134,16 @@ static const char ls_help[] =
     "  folders of /dev/shm. What a living worker holds changes while it is read.\n\n"
     "  --json   a list of objects: file, problem, job, worker, workers, epoch, run, life, step, ended (the job is known\n"
     "           to have), owner (a process, or null), l1, l2, nonzero, packets, tensors (a list of name, l1, l2,\n"
-    "           nonzero, packets)\n\n"
+    "           nonzero, packets); l1 and l2 are null where a damaged file holds NaN or infinity\n\n"
     "EXIT STATUS\n"
     "  0 done; 1 the folder cannot be read; 2 the command line is wrong";
 
+/* JSON has no NaN and no infinity, which only a damaged file holds: null. */
+static json_t *real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
 static json_t *numbers(const ts_keep_mass *mass) {
-    return json_pack("{s:f, s:f, s:I, s:I}", "l1", mass->l1, "l2", sqrt(mass->squares), "nonzero", (json_int_t)mass->nonzero,
-                     "packets", (json_int_t)mass->packets);
+    return json_pack("{s:o, s:o, s:I, s:I}", "l1", real(mass->l1), "l2", real(sqrt(mass->squares)), "nonzero",
+                     (json_int_t)mass->nonzero, "packets", (json_int_t)mass->packets);
 }
 
 static json_t *tensors_of(const ts_keep *file) {
@@ -161,6 +163,7 @@ static void put_hex(json_t *row, const char *key, uint64_t value) {
     json_object_set_new(row, key, json_string(text));
 }
 
+/* NULL when its name, or its job's, is no text. */
 static json_t *describe(const char *path) {
     ts_keep *file = NULL;
     ts_error error = {""};
@@ -186,6 +189,10 @@ static json_t *describe(const char *path) {
 
 static const char *word(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
 static long long whole(const json_t *row, const char *key) { return (long long)json_integer_value(json_object_get(row, key)); }
+static double number(const json_t *row, const char *key) {
+    const json_t *value = json_object_get(row, key);
+    return json_is_real(value) ? json_real_value(value) : (double)NAN;
+}
 
 static void print_row(const json_t *row) {
     if (!json_is_null(json_object_get(row, "problem"))) {
@@ -197,7 +204,7 @@ static void print_row(const json_t *row) {
     printf("%s  job %s  worker %lld of %lld  epoch %s%s  step %lld  %s  sum of magnitudes %.6g  norm %.6g  packets %lld\n",
            word(row, "file"), word(row, "job"), whole(row, "worker"), whole(row, "workers"), word(row, "epoch"),
            json_is_true(json_object_get(row, "ended")) ? " (ended)" : "", whole(row, "step"), owner,
-           json_real_value(json_object_get(row, "l1")), json_real_value(json_object_get(row, "l2")), whole(row, "packets"));
+           number(row, "l1"), number(row, "l2"), whole(row, "packets"));
 }
 
 int ts_ckpt_keep_ls_command(int argc, char **argv) {
@@ -213,7 +220,8 @@ int ts_ckpt_keep_ls_command(int argc, char **argv) {
     json_t *rows = json_array();
     for (uint32_t i = 0; i < files.count; i++) {
         json_t *row = describe(files.paths[i]);
-        if (!json) print_row(row);
+        if (!row) fprintf(stderr, "terse ckpt keep ls: %s: its name, or its job's, is not UTF-8\n", files.paths[i]);
+        else if (!json) print_row(row);
         json_array_append_new(rows, row);
     }
     char *text = json ? json_dumps(rows, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* terse ckpt keep verify, drop, move. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "common/cli/cmd_ckpt_keep.h"
+#include "common/codec/kernels.h"
 #include "common/config/config.h"
 
 /* ---- verify -------------------------------------------------------------------------------------------------------------- */
@@ -17,7 +20,7 @@ static const char verify_help[] =
     "SYNOPSIS\n"
     "  terse ckpt keep verify FILE|FOLDER\n\n"
     "DESCRIPTION\n"
-    "  Checks what the file says of itself (contract, lengths), that every number is finite, and that every packet\n"
+    "  Checks what the file says of itself (contract, lengths), that residual and momentum are finite, and that every packet\n"
     "  without an answer decodes. Nothing is changed: what a kill has left half done is made good when the file is\n"
     "  taken. A file that a living worker has open is not looked at.\n\n"
     "EXIT STATUS\n"
@@ -35,7 +38,12 @@ static terse_status verify_tensor(const ts_keep *file, uint32_t t, ts_error *err
     if (status != TERSE_OK)
         return ts_error_set(error, status, "%s: tensor %s: a packet does not decode: %s", ts_keep_path(file), tensor->name,
                             terse_strerror(status));
-    if (!isfinite(mass.l1)) return ts_error_set(error, TERSE_ECORRUPT, "%s: tensor %s: its residual is not finite", ts_keep_path(file), tensor->name);
+    const float *velocity = ts_keep_velocity(file, t);
+    size_t first = 0;
+    bool moves = !velocity || ts_kernels_get(ts_cpu_simd())->nonfinite(velocity, tensor->n, &first) == 0;
+    if (!isfinite(mass.l1) || !moves)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: tensor %s: its %s is not finite", ts_keep_path(file), tensor->name,
+                            moves ? "residual" : "momentum");
     return TERSE_OK;
 }
 
@@ -51,7 +59,7 @@ static terse_status verify(const char *path, ts_error *error) {
     return status;
 }
 
-/* Does it to every file that a path stands for. Returns the exit code: of the first that failed. */
+/* Does it to every file that a path stands for. Returns the exit code: 1 when one failed. */
 static int each(const char *program, const char *path, terse_status (*act)(const char *path, ts_error *error)) {
     ts_keep_files files;
     ts_error error = {""};
@@ -89,18 +97,26 @@ static const char drop_help[] =
     "  terse ckpt keep drop FILE|FOLDER\n\n"
     "DESCRIPTION\n"
     "  Removes the files, and prints what is lost with each, tensor by tensor. A file that a process has open stays.\n"
-    "  A file that is damaged, or of another version, is removed with a sentence that says so.\n\n"
+    "  A file that is damaged, or of another version, is removed with a sentence that says so, if it is named as a\n"
+    "  worker's file (worker-N.keep).\n\n"
     "EXIT STATUS\n"
-    "  0 done; 1 one is in use or cannot be removed; 2 the command line is wrong";
+    "  0 done; 1 one is in use, is none of ours, or cannot be removed; 2 the command line is wrong";
+
+/* One that cannot be opened; what it is, its name alone says. why: how it could not; [out] why it stays. */
+static terse_status drop_unread(const char *path, terse_status status, ts_error *why) {
+    const char *slash = strrchr(path, '/');
+    ts_error was = *why;
+    if (!ts_keep_is_name(slash ? slash + 1 : path))
+        return ts_error_set(why, status, "%.700s; it stays, since it is not named as a worker's file (worker-N.keep)", was.text);
+    if (unlink(path) != 0) return ts_error_set(why, TERSE_EIO, "cannot remove %s: %s", path, strerror(errno));
+    printf("%s: removed; %s\n", path, was.text);
+    return TERSE_OK;
+}
 
 static terse_status drop(const char *path, ts_error *error) {
     ts_keep *file = NULL;
     terse_status status = ts_keep_open_file(path, true, &file, error);
-    if (status == TERSE_ECORRUPT || status == TERSE_EVERSION || status == TERSE_ENOTFOUND) {
-        if (remove(path) != 0) return ts_error_set(error, TERSE_EIO, "cannot remove %s", path);
-        printf("%s: removed; %s\n", path, error->text);
-        return TERSE_OK;
-    }
+    if (status == TERSE_ECORRUPT || status == TERSE_EVERSION || status == TERSE_ENOTFOUND) return drop_unread(path, status, error);
     TS_TRY(status);
     ts_keep_identity is = ts_keep_identify(file);
     ts_keep_mass mass = ts_keep_mass_all(file);

@@ -41,7 +41,7 @@ typedef struct {
 
 typedef struct {
     const ts_ckpt_source *source;
-    one files[64];
+    one *files;          /* [own] room for all that the path stands for */
     uint32_t count;
     ts_keep_rounding rounding;
 } fold;
@@ -90,7 +90,6 @@ static terse_status check(const ts_ckpt_source *source, const ts_keep *file, ts_
 
 static terse_status take(fold *f, const char *path, uint64_t to, ts_error *error) {
     one *next = &f->files[f->count];
-    if (f->count == sizeof f->files / sizeof f->files[0]) return ts_error_set(error, TERSE_ELIMIT, "more than %u files", f->count);
     TS_TRY(ts_keep_open_file(path, true, &next->file, error));
     f->count++; /* closed with the others from here on */
     TS_TRY(check(f->source, next->file, error));
@@ -184,7 +183,8 @@ static terse_status collect(fold *f, const char *path, uint64_t to, ts_error *er
     bool folder;
     TS_TRY(ts_keep_find_files(path, &files, error));
     folder = files.count != 1 || strcmp(files.paths[0], path) != 0;
-    terse_status status = TERSE_OK;
+    f->files = ts_mem_calloc((size_t)files.count + 1, sizeof *f->files);
+    terse_status status = f->files ? TERSE_OK : TERSE_ENOMEM;
     for (uint32_t i = 0; i < files.count && status == TERSE_OK; i++) {
         uint32_t before_it = f->count;
         status = take(f, files.paths[i], to, error);
@@ -235,6 +235,7 @@ int ts_ckpt_keep_fold_command(int argc, char **argv) {
     code = status == TERSE_OK ? TS_EXIT_OK : ts_ckpt_fail(PROGRAM, status, &error);
     free(target);
     ts_ckpt_source_close(&source);
+    if (f) ts_mem_free(f->files);
     ts_mem_free(f);
     return code;
 }

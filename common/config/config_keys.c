@@ -213,8 +213,8 @@ const ts_config_key ts_config_keys[] = {
     {"error_feedback.keep", TS_KEY_TEXT, AT(keep), "auto",
      .doc = "A folder on tmpfs (`/dev/shm/NAME`) for residuals, momentum and packets under way, in a file that outlives the "
             "process: a worker that is killed and started again there goes on from it, and nothing is lost. A file of another "
-            "start of the servers that still holds something is refused (`terse ckpt keep`). `off`: on the heap. `auto`: a "
-            "folder where a worker can come back (one that has attached to running servers), else off."},
+            "start of the servers that still holds something is refused (`terse ckpt keep`). `off` and `auto` (so "
+            "far the same): on the heap."},
     {"error_feedback.momentum_correction", TS_KEY_F64, AT(error_feedback.momentum_correction), "0", .low_real = 0,
      .high_real = 1, .high_open = true,
      .doc = "Momentum at the worker, before the selection, for sparsely pushed tensors; the servers then run plain "

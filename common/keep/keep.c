@@ -127,11 +127,11 @@ static bool fits(const ts_keep *keep, const ts_keep_head *head) {
 
 static terse_status go_on(ts_keep *keep, const ts_keep_head *head, ts_error *error) {
     keep->bytes = (size_t)head->bytes;
-    if (ts_keep_lay_out(keep, (size_t)head->contract_bytes, NULL).end != keep->bytes)
-        return ts_error_set(error, TERSE_ECORRUPT, "error_feedback.keep: %s: damaged: its length is not that of its contract",
-                            keep->path);
+    if (head->contract_bytes > head->bytes || ts_keep_lay_out(keep, (size_t)head->contract_bytes, NULL).end != keep->bytes)
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its length is not that of its contract", keep->path);
     TS_TRY(ts_keep_map(keep, true, error));
     ts_keep_point(keep, (size_t)head->contract_bytes);
+    TS_TRY(ts_keep_check(keep, error));
     keep->found = true;
     ts_keep_recover(keep);
     return ts_keep_settle_move(keep, error);
@@ -169,8 +169,9 @@ static terse_status fill(ts_keep *keep, const ts_keep_options *options, ts_error
     if (status == TERSE_OK && kind == TS_KEEP_EMPTY) status = begin_file(keep, options, error);
     else if (status == TERSE_OK && fits(keep, &head)) status = go_on(keep, &head, &why);
     else if (status == TERSE_OK) status = face_other(keep, options, &why);
-    if (status != TERSE_OK && why.text[0])
+    if (status == TERSE_ECORRUPT || status == TERSE_EVERSION)
         return ts_error_set(error, status, "error_feedback.keep: %.800s (`terse ckpt keep drop` gives it up)", why.text);
+    if (status != TERSE_OK && why.text[0]) return ts_error_set(error, status, "%s", why.text);
     TS_TRY(status);
     keep->head->incarnation++;
     return TERSE_OK;

@@ -14,9 +14,18 @@ static bool is_zero(const uint8_t *page, size_t len) {
     return page[0] == 0 && memcmp(page, page + 1, len - 1) == 0;
 }
 
-/* What is zero is left a hole, as it was. */
+/* What the file system has promised to the one, it promises to the other: pages that are zero, too, are written to some day. */
+static int promise_alike(const ts_keep *keep, int file) {
+    int failed = posix_fallocate(file, 0, (off_t)keep->area[0]);
+    for (uint32_t i = 0; i < keep->contract->slice_count && !failed; i++)
+        if (keep->slots[i].room > 0) failed = posix_fallocate(file, (off_t)keep->area[i], (off_t)keep->slots[i].room);
+    return failed;
+}
+
+/* What is zero needs no writing. */
 static terse_status write_all(const ts_keep *keep, int file, const char *path, ts_error *error) {
     if (ftruncate(file, (off_t)keep->bytes) != 0) goto failed;
+    if ((errno = promise_alike(keep, file)) != 0) goto failed;
     for (size_t at = 0; at < keep->bytes; at += TS_KEEP_PAGE) {
         size_t len = keep->bytes - at < TS_KEEP_PAGE ? keep->bytes - at : TS_KEEP_PAGE;
         if (is_zero(keep->map + at, len)) continue;

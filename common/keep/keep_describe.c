@@ -59,21 +59,6 @@ static terse_status read_contract(ts_keep *keep, const ts_keep_head *head, ts_er
     return TERSE_OK;
 }
 
-/* Everything that recovery will follow has to lie inside. */
-static terse_status check_map(const ts_keep *keep, ts_error *error) {
-    const ts_keep_head *head = keep->head;
-    const ts_guard_record *guard = &head->guard;
-    const ts_contract *contract = keep->contract;
-    bool fine = head->backup_tensor < contract->tensor_count && guard->tensor < contract->tensor_count &&
-                memchr(head->job, '\0', sizeof head->job) != NULL;
-    if (fine) fine = guard->slice < contract->tensors[guard->tensor].slices;
-    for (uint32_t i = 0; fine && i < contract->slice_count; i++) {
-        const ts_keep_slot_record *slot = &keep->slots[i];
-        fine = slot->len <= keep->area[i + 1] - keep->area[i] && slot->room <= keep->area[i + 1] - keep->area[i];
-    }
-    return fine ? TERSE_OK : ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", keep->path);
-}
-
 terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **out, ts_error *error) {
     ts_keep_head head;
     ts_keep_kind kind;
@@ -95,7 +80,7 @@ terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **
     if (status == TERSE_OK) status = ts_keep_map(keep, takes, error);
     if (status == TERSE_OK) {
         ts_keep_point(keep, (size_t)head.contract_bytes);
-        status = check_map(keep, error);
+        status = ts_keep_check(keep, error);
     }
     if (status == TERSE_OK) {
         if (takes) ts_keep_recover(keep);

@@ -88,7 +88,10 @@ terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, t
 /* Maps an open file by its own description, hand-overs as they are. file: taken over on success, with its lock. path: copied. */
 terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **out, ts_error *error) TERSE_NODISCARD;
 
-/* keep_recover.c: makes good what a kill has left half done. May be killed too. */
+/* keep_check.c: what recovery and readers follow lies inside. Returns TERSE_OK, or TERSE_ECORRUPT with a sentence. */
+terse_status ts_keep_check(const ts_keep *keep, ts_error *error) TERSE_NODISCARD;
+
+/* keep_recover.c: makes good what a kill has left half done, in a file that was checked. May be killed too. */
 void ts_keep_recover(ts_keep *keep);
 
 /* keep_move.c: a hand-over that was interrupted is finished, or never was. Returns TERSE_OK, ESTATE (it is at work), EIO. */

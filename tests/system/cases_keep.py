@@ -85,6 +85,11 @@ def of_another_epoch(folder, seconds):
         for row in rows:
             assert math.isclose(sum(t["l1"] for t in row["tensors"]), row["l1"], rel_tol=1e-9), row
         assert ckpt("keep", "verify", kept).count("fine ") == 2
+        no_text = shutil.copy(rows[0]["file"], os.path.join(folder, "worker-9.keep"))
+        with open(no_text, "r+b") as file:
+            file.seek(file.read(4096).index(b"default\0"))
+            file.write(b"\xff")
+        assert "is not UTF-8" in ckpt("keep", "ls", no_text)
         short = [f"error_feedback.keep={kept}", "training.max_steps=3"]
         run, summary = plain(folder, MLP, 1, 2, short, seconds)
         run.finish()
@@ -95,6 +100,10 @@ def of_another_epoch(folder, seconds):
         said = ckpt("keep", "drop", kept)
         assert said.count(": removed; lost of worker") == 2 and "norm" in said, said
         assert not listed(kept)
+        other = os.path.join(kept, "worker-0.keep.txt")
+        with open(other, "w", encoding="utf-8") as file:
+            file.write("a file of somebody's own")
+        assert "it stays" in ckpt("keep", "drop", other, code=1) and os.path.exists(other)
         finished(*plain(folder, MLP, 1, 2, short, seconds))
         assert not listed(kept), "an end in order leaves nothing"
 

@@ -338,6 +338,67 @@ START_TEST(a_damaged_file_is_named) {
 }
 END_TEST
 
+#define GUARD(field) ((off_t)(offsetof(ts_keep_head, guard) + offsetof(ts_guard_record, field)))
+
+/* Bytes at offset 0 are none. */
+typedef struct {
+    off_t at;
+    uint8_t with;
+} fault;
+
+static void damage_all(const fault faults[2]) {
+    for (int i = 0; i < 2; i++)
+        if (faults[i].at) damage(faults[i].at, faults[i].with);
+}
+
+START_TEST(a_damaged_file_leads_nowhere) {
+    static const fault faults[][2] = {
+        {{(off_t)offsetof(ts_keep_head, backup), TS_BACKUP_TAKEN}, {(off_t)offsetof(ts_keep_head, backup_tensor), 1}},
+        {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(tensor), 1}},
+        {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(lane[1]) + 7, 0x7f}},
+        {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(lane[0]), ELEMS + 1}},
+        {{GUARD(phase), TS_GUARD_DENSE}, {GUARD(lane[0]) + 3, 0xff}},
+        {{GUARD(phase), TS_GUARD_PUT}, {GUARD(slice), 1}},
+        {{GUARD(phase), TS_GUARD_PUT}, {GUARD(put_count) + 3, 0x7f}},
+        {{GUARD(phase), TS_GUARD_PUT}, {GUARD(put_first), ELEMS - 5}}, /* its list has ten elements, up to the last one */
+        {{GUARD(phase), TS_GUARD_PUT}, {GUARD(put_len) + 7, 0x7f}},
+        {{GUARD(phase), TS_GUARD_PUT}, {GUARD(put_then), TS_GUARD_PUT}},
+        {{GUARD(phase), TS_GUARD_PUT + 1}, {0, 0}},
+    };
+    make_dir();
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        leave_something();
+        damage_all(faults[i]);
+        ts_keep *file = NULL;
+        ts_error error = {""};
+        ck_assert_msg(ts_keep_open_file(path, true, &file, &error) == TERSE_ECORRUPT, "fault %zu: %s", i, error.text);
+        ck_assert_msg(strstr(error.text, "what it says of itself cannot be") && strstr(error.text, path), "%s", error.text);
+        stage s;
+        float param[ELEMS] = {0};
+        char message[TS_ERROR_CHARS];
+        ck_assert(!begin(&s, &(life){.epoch = FIRST, .joins = true}, param, message, sizeof message)); /* of the very same contract */
+        ck_assert_msg(strstr(message, path) && strstr(message, "terse ckpt keep drop"), "%s", message);
+        ck_assert_msg(strstr(strstr(message, "error_feedback.keep") + 1, "error_feedback.keep") == NULL, "twice: %s", message);
+        close_stage(&s);
+        remove_dir();
+    }
+}
+END_TEST
+
+START_TEST(killed_in_the_sweep_of_a_tensor_with_fewer_slices_than_the_last) {
+    make_dir();
+    leave_something();
+    damage_all((const fault[]){{GUARD(slice), 3}, {GUARD(phase), TS_GUARD_SWEEP}});
+    ts_keep *file = NULL;
+    ts_error error = {""};
+    terse_status status = ts_keep_open_file(path, true, &file, &error);
+    ck_assert_msg(status == TERSE_OK, "%s", error.text);
+    ts_keep_close(file, false);
+    is_what_was_left();
+    remove_dir();
+}
+END_TEST
+
 TCase *test_keep_epoch(void);
 TCase *test_keep_epoch(void) {
     TCase *tests = tcase_create("keep_epoch");
@@ -353,5 +414,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, of_another_worker_it_is_refused_in_the_same_epoch_too);
     tcase_add_test(tests, packets_count_as_the_ledger_says);
     tcase_add_test(tests, a_damaged_file_is_named);
+    tcase_add_test(tests, a_damaged_file_leads_nowhere);
+    tcase_add_test(tests, killed_in_the_sweep_of_a_tensor_with_fewer_slices_than_the_last);
     return tests;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,6 +147,9 @@ START_TEST(sums_are_exact_or_their_rounding_is_told) {
         ts_keep *keep = NULL;
         ck_assert_ok(ts_keep_open_file(receiver, true, &keep, &error));
         ck_assert(ts_keep_live(keep, 0)); /* the receiver's own packet stays its own */
+        struct stat info;
+        ck_assert_int_eq(stat(receiver, &info), 0); /* and its room, zeros too: writing to it never fails */
+        ck_assert_uint_ge((uint64_t)info.st_blocks * 512, keep->area[0] + keep->slots[0].room);
         ts_keep_close(keep, true);
     }
     close_case();
