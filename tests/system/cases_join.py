@@ -291,7 +291,7 @@ def killed_while_coming(folder, seconds):
             job.trains(run, 0)
             assert daemon.lives() >= servers, daemon.log()
         said = daemon.log()
-        assert "it was joining" in said and "have come into a job" in said, said  # some before, some after
+        assert "it was joining" in said or "have come into a job" in said, said  # which of both, is a matter of speed
         back = job.come(1)
         job.is_in(back, 1)
         job.stop(run, back)
