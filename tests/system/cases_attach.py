@@ -12,8 +12,9 @@ from daemon import Daemon, command, descendants, hash_of, kill_job, sets
 from launch import BUILD, Run, job, kill
 
 MLP = "configs/fashion-mnist.yaml"
-LONG = SERVER = ["consistency.deadline_s=8", "consistency.start_s=8"]
-SHORT = ["training.max_steps=40"] + LONG
+SERVER = ["consistency.deadline_s=8", "consistency.start_s=8"]
+LONG = SERVER + ["training.epochs=1000"]  # outlasts its test on any machine
+SHORT = LONG + ["training.max_steps=40"]
 
 
 def reference(folder, seconds, workers=2):
@@ -308,7 +309,7 @@ def checkpoints_of_a_daemon(folder, seconds):
     expected = reference(folder, seconds / 4)
     kept = [f"checkpoint.dir={os.path.join(folder, 'kept')}"]
     job_sets = SHORT + kept + ["job.name=mine"]
-    with Daemon(folder, MLP, overrides=SERVER + kept + ["daemon.drain_s=20"]) as daemon:
+    with Daemon(folder, MLP, overrides=SERVER + kept + ["daemon.drain_s=3"]) as daemon:
         run = daemon.job(seconds, overrides=LONG + kept + ["job.name=mine"])
         assert run.wait_for("step ", 40), run.text()
         kill(daemon.server(1), signal.SIGUSR1)
