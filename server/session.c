@@ -158,9 +158,6 @@ static terse_status take_settings(const ts_job *job, uint32_t worker, const ts_c
     const ts_config *own = job->server->config;
     const char *name = ts_job_worker_name(job, worker);
     ts_error detail = {""};
-    if (contract->tensor_count > own->limits.tensors)
-        return ts_error_set(reason, TERSE_ELIMIT, "%s declares %u tensors, limits.tensors of server %u is %llu", name,
-                            contract->tensor_count, job->server->index, (unsigned long long)own->limits.tensors);
     if (job->server->upstream && job->id != 0)
         return ts_error_set(reason, TERSE_EUNSUPPORTED, "a relay serves one job, and %s is of another", name);
     if (job->server->upstream && contract->mode != TS_MODE_BSP)
@@ -212,6 +209,13 @@ static terse_status begin_rest(ts_job *job, ts_error *reason) {
     return status;
 }
 
+terse_status ts_session_unpack(const ts_job *job, const ts_frame *frame, ts_contract **contract, ts_error *reason) {
+    const ts_config *own = job->server->config;
+    const ts_contract_room room = {.tensors = own->limits.tensors, .bytes = own->limits.job_bytes};
+    return ts_contract_unpack_within(frame->payload, frame->payload_bytes, job->server->transport->servers, &room,
+                                     contract, reason);
+}
+
 terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
     ts_member *member = &job->members.members[worker];
     if (member->suitor) return ts_join_contract(job, worker, frame);
@@ -222,12 +226,11 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
     }
     ts_contract *contract = NULL;
     ts_error reason, detail = {""};
-    terse_status status = ts_contract_unpack(frame->payload, frame->payload_bytes, job->server->transport->servers,
-                                             &contract, &detail);
+    terse_status status = ts_session_unpack(job, frame, &contract, &detail);
     if (status == TERSE_ENOMEM) return status;
     if (status != TERSE_OK) {
-        ts_error_set(&reason, status, "%s sent a contract that is not valid: %s", ts_job_worker_name(job, worker),
-                     detail.text);
+        ts_error_set(&reason, status, "%s sent a contract that server %u %s: %s", ts_job_worker_name(job, worker),
+                     job->server->index, status == TERSE_ELIMIT ? "has no room for" : "cannot read", detail.text);
         refuse(job, worker, status, &reason);
         return TERSE_OK;
     }

@@ -23,6 +23,9 @@ void ts_session_bye(struct ts_job *job, uint32_t worker);
 void ts_session_welcome_back(struct ts_job *job, uint32_t worker);
 /* To one whose contract is another than the job's: it sends it. */
 void ts_session_ask_contract(struct ts_job *job, uint32_t worker);
+/* A contract out of a worker's frame, within limits.tensors and limits.job_bytes. Returns as ts_contract_unpack. */
+terse_status ts_session_unpack(const struct ts_job *job, const ts_frame *frame, ts_contract **contract, ts_error *reason)
+    TERSE_NODISCARD;
 /* Whether a contract is the job's; else what differs, in words. Returns TERSE_OK, TERSE_EMISMATCH. */
 terse_status ts_session_compare(const struct ts_job *job, uint32_t worker, const ts_contract *contract, ts_error *reason)
     TERSE_NODISCARD;

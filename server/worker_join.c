@@ -348,7 +348,7 @@ static const char *objection(const ts_job *job, uint32_t worker, const Terse__He
 terse_status ts_join_contract(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
     ts_contract *contract = NULL;
     ts_error reason = {""}, detail = {""};
-    terse_status status = ts_contract_unpack(frame->payload, frame->payload_bytes, servers_of(job), &contract, &detail);
+    terse_status status = ts_session_unpack(job, frame, &contract, &detail);
     if (status == TERSE_ENOMEM) return status;
     if (status != TERSE_OK) ts_error_set(&reason, status, "its contract is not valid: %s", detail.text);
     else if (ts_session_compare(job, worker, contract, &reason) == TERSE_OK)

@@ -85,6 +85,18 @@ terse_status ts_contract_pack(const ts_contract *contract, uint8_t **bytes, size
 /* From outside: checks everything, seals. Returns TERSE_ECORRUPT, TERSE_ELIMIT, TERSE_ENOMEM, with a sentence. */
 terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t servers, ts_contract **out, ts_error *error)
     TERSE_NODISCARD;
+
+/* What a contract from a peer may take: a few bytes can declare a tensor of millions of slices. */
+typedef struct {
+    uint64_t tensors; /* limits.tensors */
+    uint64_t bytes;   /* limits.job_bytes, of memory for slices; 0: no limit */
+} ts_contract_room;
+/* The same; TERSE_ELIMIT, before memory is taken, for more than the room. */
+terse_status ts_contract_unpack_within(const uint8_t *bytes, size_t len, uint32_t servers, const ts_contract_room *room,
+                                       ts_contract **out, ts_error *error) TERSE_NODISCARD;
+/* Slices that sealing will cut the tensors into, and what it takes for so many. */
+uint64_t ts_contract_count_slices(const ts_contract *contract);
+uint64_t ts_contract_slices_bytes(uint64_t slices);
 /*
  * The first difference in words, with the names of who declared which: "tensor fc1.weight: shape 512x784 at worker 0,
  * 512x780 at worker 2". Returns whether they differ.

@@ -8,13 +8,17 @@
 #include "common/contract/contract_limits.h"
 #include "common/contract/contract_work.h"
 
-static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slice_count) {
+uint64_t ts_contract_count_slices(const ts_contract *contract) {
     uint64_t count = 0;
     for (uint32_t t = 0; t < contract->tensor_count; t++) {
-        size_t elems = ts_contract_slice_elems(contract, t);
-        count += (contract->tensors[t].n - 1) / elems + 1;
-        TS_REQUIRE(count <= TS_CONTRACT_SLICES, TERSE_ELIMIT);
+        count += (contract->tensors[t].n - 1) / ts_contract_slice_elems(contract, t) + 1;
     }
+    return count;
+}
+
+static terse_status cut(ts_contract *contract, ts_slice **slices, uint32_t *slice_count) {
+    uint64_t count = ts_contract_count_slices(contract);
+    TS_REQUIRE(count <= TS_CONTRACT_SLICES, TERSE_ELIMIT);
     ts_slice *all = ts_mem_calloc(count, sizeof *all);
     TS_REQUIRE(all, TERSE_ENOMEM);
     uint32_t at = 0;
@@ -37,6 +41,8 @@ typedef struct {
     uint64_t work;
     uint32_t slice;
 } job;
+
+uint64_t ts_contract_slices_bytes(uint64_t slices) { return slices * (sizeof(ts_slice) + sizeof(job)); }
 
 static int by_work(const void *a, const void *b) {
     const job *x = a, *y = b;

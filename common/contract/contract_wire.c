@@ -136,7 +136,20 @@ static terse_status add_tensor(ts_contract *contract, const Terse__Tensor *messa
     return status == TERSE_EINVAL ? TERSE_ECORRUPT : status;
 }
 
-static terse_status check_header(const Terse__Contract *message, ts_error *error) {
+/* Before sealing: a tensor of any size costs a message a few bytes, and its slices as many entries as it says. */
+static terse_status check_slices(const ts_contract *contract, const ts_contract_room *room, ts_error *error) {
+    uint64_t slices = ts_contract_count_slices(contract), bytes = ts_contract_slices_bytes(slices);
+    if (slices > TS_CONTRACT_SLICES) {
+        return ts_error_set(error, TERSE_ELIMIT, "its tensors have %llu slices of %zu elements; allowed: at most %u",
+                            (unsigned long long)slices, contract->slice_elems, TS_CONTRACT_SLICES);
+    }
+    if (room->bytes == 0 || bytes <= room->bytes) return TERSE_OK;
+    return ts_error_set(error, TERSE_ELIMIT, "its tensors have %llu slices of %zu elements, to keep account of which "
+                        "takes %llu bytes; limits.job_bytes of the server allows %llu", (unsigned long long)slices,
+                        contract->slice_elems, (unsigned long long)bytes, (unsigned long long)room->bytes);
+}
+
+static terse_status check_header(const Terse__Contract *message, const ts_contract_room *room, ts_error *error) {
     if (message->slice_elems == 0 || message->slice_elems > UINT32_MAX) {
         return ts_error_set(error, TERSE_ECORRUPT, "slice_elems %llu; allowed: 1 to 4294967295",
                             (unsigned long long)message->slice_elems);
@@ -154,11 +167,16 @@ static terse_status check_header(const Terse__Contract *message, ts_error *error
         return ts_error_set(error, TERSE_ELIMIT, "%zu tensors; allowed: at most %u", message->n_tensors,
                             TS_CONTRACT_TENSORS);
     }
+    if (message->n_tensors > room->tensors) {
+        return ts_error_set(error, TERSE_ELIMIT, "%zu tensors; limits.tensors of the server allows %llu", message->n_tensors,
+                            (unsigned long long)room->tensors);
+    }
     return TERSE_OK;
 }
 
-static terse_status build(const Terse__Contract *message, uint32_t servers, ts_contract **out, ts_error *error) {
-    TS_TRY(check_header(message, error));
+static terse_status build(const Terse__Contract *message, uint32_t servers, const ts_contract_room *room,
+                          ts_contract **out, ts_error *error) {
+    TS_TRY(check_header(message, room, error));
     const ts_contract_options options = {.slice_elems = (size_t)message->slice_elems,
                                          .seed = message->seed,
                                          .mode = (ts_mode)message->mode,
@@ -174,6 +192,7 @@ static terse_status build(const Terse__Contract *message, uint32_t servers, ts_c
     for (size_t i = 0; status == TERSE_OK && i < message->n_tensors; i++) {
         status = add_tensor(contract, message->tensors[i], error);
     }
+    if (status == TERSE_OK) status = check_slices(contract, room, error);
     if (status == TERSE_OK) {
         status = ts_contract_seal(contract, servers);
         if (status != TERSE_OK) ts_error_set(error, status, "contract: %s", terse_strerror(status));
@@ -187,6 +206,12 @@ static terse_status build(const Terse__Contract *message, uint32_t servers, ts_c
 }
 
 terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t servers, ts_contract **out, ts_error *error) {
+    const ts_contract_room room = {.tensors = TS_CONTRACT_TENSORS};
+    return ts_contract_unpack_within(bytes, len, servers, &room, out, error);
+}
+
+terse_status ts_contract_unpack_within(const uint8_t *bytes, size_t len, uint32_t servers, const ts_contract_room *room,
+                                       ts_contract **out, ts_error *error) {
     if (len > TS_CONTRACT_BYTES) {
         return ts_error_set(error, TERSE_ELIMIT, "a contract of %zu bytes; allowed: at most %zu", len, TS_CONTRACT_BYTES);
     }
@@ -196,7 +221,7 @@ terse_status ts_contract_unpack(const uint8_t *bytes, size_t len, uint32_t serve
     if (!message) {
         return ts_error_set(error, memory.failure, "contract: %s", terse_strerror(memory.failure));
     }
-    terse_status status = build(message, servers, out, error);
+    terse_status status = build(message, servers, room, out, error);
     terse__contract__free_unpacked(message, &allocator);
     return status;
 }

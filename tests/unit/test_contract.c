@@ -256,6 +256,44 @@ START_TEST(each_lie_of_a_message_is_named) {
 }
 END_TEST
 
+/* Some 40 bytes that would take half a gigabyte to keep account of: refused for what the server allows, before that. */
+START_TEST(what_slices_take_is_bounded_before_it_is_taken) {
+    Terse__Contract message = TERSE__CONTRACT__INIT;
+    Terse__Tensor tensor = TERSE__TENSOR__INIT, other = TERSE__TENSOR__INIT, *both[] = {&tensor, &other};
+    uint64_t extent = 1u << 24, one = 1;
+    char why[200];
+    uint8_t bytes[256];
+    ts_contract *out = NULL;
+    ts_error error = {{0}};
+    message.slice_elems = 1;
+    tensor.name = "a";
+    other.name = "b";
+    tensor.push = tensor.pull = other.push = other.pull = "fp32";
+    tensor.shape = &extent;
+    other.shape = &one;
+    tensor.n_shape = other.n_shape = 1;
+    message.n_tensors = 2;
+    message.tensors = both;
+    size_t len = terse__contract__pack(&message, bytes);
+    ck_assert_uint_lt(len, 50);
+    ck_assert_status(ts_contract_unpack(bytes, len, 2, &out, &error), TERSE_ELIMIT); /* one slice too many for anybody */
+    ck_assert_ptr_nonnull(strstr(error.text, "16777217 slices of 1 elements; allowed: at most 16777216"));
+    extent = 1u << 16;
+    len = terse__contract__pack(&message, bytes);
+    ts_contract_room room = {.tensors = 2, .bytes = ts_contract_slices_bytes((1u << 16) + 1)};
+    ck_assert_ok(ts_contract_unpack_within(bytes, len, 2, &room, &out, &error));
+    ts_contract_destroy(out);
+    room.bytes--;
+    ck_assert_status(ts_contract_unpack_within(bytes, len, 2, &room, &out, &error), TERSE_ELIMIT);
+    ck_assert_ptr_nonnull(strstr(error.text, "65537 slices of 1 elements"));
+    ck_assert_ptr_nonnull(strstr(error.text, "limits.job_bytes of the server allows"));
+    room = (ts_contract_room){.tensors = 1};
+    ck_assert_status(ts_contract_unpack_within(bytes, len, 2, &room, &out, &error), TERSE_ELIMIT);
+    ck_assert_str_eq(error.text, "2 tensors; limits.tensors of the server allows 1");
+    ck_assert_ok(try_message(&message, &tensor, why));
+}
+END_TEST
+
 START_TEST(differences_are_told_in_words) {
     ts_contract *here = sample(), *there = empty(1000);
     ts_error text;
@@ -350,6 +388,7 @@ TCase *test_contract(void) {
     tcase_add_test(t, a_contract_survives_the_wire);
     tcase_add_test(t, hostile_bytes_are_refused_without_harm);
     tcase_add_test(t, each_lie_of_a_message_is_named);
+    tcase_add_test(t, what_slices_take_is_bounded_before_it_is_taken);
     tcase_add_test(t, differences_are_told_in_words);
     tcase_add_test(t, specs_are_whole_tensors_up_and_slices_down);
     tcase_add_test(t, running_out_of_memory_leaves_nothing_behind);
