@@ -29,6 +29,8 @@ static void print_help(void) {
          "  Reads IN.f32, a flat little-endian float32 file, as one tensor and writes what a worker would push.\n"
          "  With --residual the gradient is first added to the residual; what the packet does not say, rounding of\n"
          "  what it does say included, is written back. Sent plus new residual is gradient plus old residual.\n"
+         "  Without it nothing is sent later, so what is drawn by chance keeps the expectation: bernoulli and\n"
+         "  magnitude send g / p, randomk g n / k, and qsgd and ternary are not damped.\n"
          "  With exact IN.f32 is parameters, and what is written is what a server sends to a worker that holds the\n"
          "  reference: new values where bits differ, whatever they are. The reference is then the parameters.\n"
          "  Both files are written aside and renamed; on any failure neither is touched.\n\n"
@@ -213,6 +215,7 @@ static terse_status encode(const options *o, const ts_tp_header *header, const f
                              .gradient_scale = 1,
                              .residual = residual,
                              .step = header->step,
+                             .unbiased = !o->residual,
                              .nonfinite = o->nonfinite};
     terse_status status = ts_scratch_create(&scratch);
     if (status == TERSE_OK) status = ts_encoder_create(&spec, &encoder);

@@ -280,6 +280,7 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
                                  uint8_t *out, size_t capacity, size_t *len, taken_out *t) {
     uint32_t *relative = ts_scratch_slot_data(scratch, TS_SLOT_SLICE_INDEX);
     float *residual = e->input.residual + slice->first, *values;
+    float max_abs = e->max_abs;
     bool replaces = slice->pipeline->select->replaces;
     if (slice->pipeline->select->sends_indices) {
         const uint32_t *index = (const uint32_t *)ts_scratch_slot_data(scratch, TS_SLOT_INDEX) + low;
@@ -290,14 +291,15 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
                                             relative);
         values = ts_scratch_slot_data(scratch, TS_SLOT_BITS);
         float gain = e->input.unbiased ? (float)((double)slice->n / (double)k) : 1.0f;
-        for (size_t i = 0; i < k; i++) values[i] = residual[relative[i]] * gain;
+        for (size_t i = 0; i < k; i++) values[i] = ts_scaled_up(residual[relative[i]], gain);
+        max_abs = ts_scaled_up(max_abs, gain);
     }
     if (replaces) { /* the reference moves first, and then has all values that may have to be written */
         scatter(residual, relative, values, k);
         return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
     }
     const float *near = slice->pipeline->select->sends_indices ? residual : NULL; /* else they were just read */
-    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, e->max_abs, near, out, capacity, len));
+    TS_TRY(ts_packet_write_sparse(slice, relative, values, k, max_abs, near, out, capacity, len));
     *t = (taken_out){relative, values, k};
     return TERSE_OK;
 }

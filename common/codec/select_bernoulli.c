@@ -24,7 +24,7 @@ static void bernoulli_select(ts_selection *s) {
     for (size_t i = 0; i < s->n && c->count < c->capacity; i++) {
         if (ts_mix64(s->key ^ (s->origin + i)) >> 32 >= limit) continue;
         c->index[c->count] = (uint32_t)i;
-        c->bits[c->count++] = ts_float_bits(residual[i] * gain);
+        c->bits[c->count++] = ts_float_bits(ts_scaled_up(residual[i], gain));
     }
 }
 

@@ -54,7 +54,7 @@ static void magnitude_select(ts_selection *s) {
         double u = (double)(ts_mix64(s->key ^ (s->origin + i)) >> 11) * 0x1p-53;
         if (u >= p) continue;
         float value = residual[i];
-        if (s->unbiased && p < 1) value = (float)((double)value / p);
+        if (s->unbiased && p < 1) value = (float)fmax(-(double)FLT_MAX, fmin((double)FLT_MAX, (double)value / p));
         c->index[c->count] = (uint32_t)i;
         c->bits[c->count++] = ts_float_bits(value);
     }

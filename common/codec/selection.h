@@ -3,6 +3,8 @@
 #ifndef TS_CODEC_SELECTION_H
 #define TS_CODEC_SELECTION_H
 
+#include <float.h>
+
 #include "common/codec/kernels.h"
 #include "common/codec/stage.h"
 
@@ -17,6 +19,12 @@ typedef struct ts_selection {
     ts_sweep *sweep; /* taken in by select() */
     ts_candidates candidates; /* [out] the choice, ascending */
 } ts_selection;
+
+/* value · gain as the largest float can say it: scaled values of finite ones are finite. */
+static inline float ts_scaled_up(float value, float gain) {
+    float x = value * gain;
+    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
+}
 
 /* ceil(ratio · n), at least 1, at most n; 0 for an empty tensor. */
 size_t ts_ratio_elems(double ratio, size_t n);

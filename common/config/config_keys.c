@@ -202,7 +202,8 @@ const ts_config_key ts_config_keys[] = {
 
     {"error_feedback.enabled", TS_KEY_BOOL, AT(error_feedback.enabled), "true",
      .doc = "Keep what was not sent, with the rounding of what was, and add it to the next gradient. `false` loses "
-            "it and switches momentum correction off too."},
+            "it and switches momentum correction off too; pushes that are drawn by chance (`bernoulli`, `magnitude`, "
+            "`randomk`, `qsgd`, `ternary`, `natural`) then have the gradient as their expectation."},
     {"error_feedback.variant", TS_KEY_ENUM, AT(error_feedback.variant), "classic", NAMES(variant_names),
      .doc = "`classic` keeps what was not sent; `decayed` keeps `error_feedback.beta` of it from step to step; `ef21` "
             "sends the compressed difference to an estimate of the gradient, and the servers use the estimates' mean."},

@@ -94,6 +94,7 @@ terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, 
                              .nesterov = o->config->optimizer.nesterov,
                              .masking = o->config->error_feedback.masking,
                              .step = step,
+                             .unbiased = !o->config->error_feedback.enabled,
                              .ratio = ts_config_warmup_ratio(o->config, &tensor->push, step)};
     if (tensor->worker_momentum && o->config->optimizer.weight_decay > 0) {
         input.params = o->result->replica[w][t];

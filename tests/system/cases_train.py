@@ -96,6 +96,28 @@ def exact_pulls(folder, seconds):
         assert got["pull_bytes"] * 10 < pulled["dense"] and got["test_accuracy"] > 0.5, got
 
 
+def stacks(folder, seconds):
+    """Pushes through stages of every kind train, each within the bytes that it promises."""
+    dense = None
+    for push, least in (("dense", 1), ("topk:0.01 | qsgd:4 | rice", 1.8), ("powersgd:2 | fp16", 1.8), ("delta:64 | linear:4 | huffman", 1.6),
+                        ("topk:0.001 | int4 | rice | zstd:3", 1.8)):
+        got = train(folder, seconds, 2, 2, MLP, ["training.max_steps=60", f"push={{default: '{push}', rules: []}}",
+                                                 "pull={default: dense, rules: []}"])
+        assert got["steps"] == 60 and got["test_accuracy"] > 0.5, (push, got)
+        dense = dense or got["push_bytes"] + got["pull_bytes"]
+        assert dense >= least * (got["push_bytes"] + got["pull_bytes"]), (push, dense, got)
+
+
+def without_feedback(folder, seconds):
+    """What draws keeps the expectation when nothing is kept for later: a tenth of the elements at random, ten times as large,
+    learns like all of them; a tenth of them as they are would not."""
+    sets = ["training.max_steps=150", "error_feedback={enabled: false}", "optimizer={name: sgd, lr: 0.02, momentum: 0}",
+            "pull={default: dense, rules: []}"]
+    loss = {push: train(folder, seconds, 1, 2, SOFTMAX, sets + [f"push={{default: '{push}', rules: []}}"])["train_loss"]
+            for push in ("dense", "randomk:0.1", "bernoulli:0.1")}
+    assert max(loss.values()) < 1.15 * loss["dense"], loss
+
+
 def save_is_what_the_servers_hold(folder, seconds):
     path = os.path.join(folder, "model.safetensors")
     got = train(folder, seconds, 2, 2, SOFTMAX, ["training.max_steps=10"], ["--save", path])
@@ -270,6 +292,8 @@ def bench_model_runs(folder, seconds):
 
 
 CASES = [ranks_case(s, w) for s in (1, 2, 3) for w in (1, 2, 3, 5)] + [
+    ("train-stacks", 150, stacks),
+    ("train-without-feedback", 90, without_feedback),
     ("more-servers-than-slices", 60, more_servers_than_slices),
     ("same-bits-again-and-with-1-2-3-servers", 60, same_bits),
     ("one-thread-or-several-give-the-same-bits", 90, one_thread_or_several),

@@ -48,6 +48,7 @@ size_t ts_unit_decode(ts_unit_tensor *tensor, float *out);
 /* Values of several shapes; kind < TS_UNIT_INPUTS. */
 #define TS_UNIT_INPUTS 9
 #define TS_UNIT_NORMAL 8u
+#define TS_UNIT_MAX 4u   /* the largest float, of both signs */
 #define TS_UNIT_SPIKE 6u /* normal values and one of 1e6 in the middle */
 const char *ts_unit_input_name(unsigned kind);
 void ts_unit_input(unsigned kind, float *x, size_t n, uint64_t seed);

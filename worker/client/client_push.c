@@ -145,6 +145,7 @@ static terse_status begin_encode(ts_client *client, uint32_t t, const float *gra
                              .masking = config->error_feedback.masking,
                              .step = tensor->step,
                              .blank = !config->error_feedback.enabled,
+                             .unbiased = !config->error_feedback.enabled,
                              .ratio = gradient ? ts_config_warmup_ratio(config, &declared->push, tensor->step) : 1.0, /* all that is left */
                              .nonfinite = config->error_feedback.nonfinite,
                              .guard = client->keep ? ts_keep_guard(client->keep, t) : NULL};
