@@ -159,23 +159,27 @@ START_TEST(nonfinite_gradients_follow_the_policy) {
 }
 END_TEST
 
-/* What half precision cannot say is counted, sent as far as it goes, and kept. */
+/* What two bytes cannot say is counted, sent as far as it goes, and kept: never infinity. */
 START_TEST(values_beyond_the_range_are_counted_and_kept) {
-    static const char *const texts[] = {"fp16", "topk:0.1 | fp16"};
+    static const struct { const char *text; float most, beyond; } cases[] = {
+        {"fp16", 65504.0f, 1e6f}, {"topk:0.1 | fp16", 65504.0f, 1e6f}, {"bf16", 0x1.FEp127f, 0x1.FFp127f},
+        {"topk:0.1 | bf16", 0x1.FEp127f, 0x1.FFp127f}};
     float *g = calloc(N, sizeof *g), *sent = malloc(N * sizeof *g);
-    g[7] = 65504.0f;
-    g[300] = 1e6f;
-    g[N - 1] = -3e38f;
-    for (size_t p = 0; p < 2; p++) {
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        float most = cases[c].most;
+        g[7] = most;
+        g[300] = cases[c].beyond;
+        g[N - 1] = -FLT_MAX;
         for (int with_gradient = 0; with_gradient < 2; with_gradient++) {
             ts_unit_tensor t;
-            ts_unit_tensor_open(&t, texts[p], N, SLICE, ts_cpu_simd());
+            ts_unit_tensor_open(&t, cases[c].text, N, SLICE, ts_cpu_simd());
             if (!with_gradient) memcpy(t.residual, g, N * sizeof *g);
             ts_unit_encode(&t, with_gradient ? g : NULL, 0, TERSE_OK);
             ck_assert_uint_eq(t.report.beyond, 2);
             (void)ts_unit_decode(&t, sent);
-            ck_assert(sent[7] == 65504.0f && sent[300] == 65504.0f && sent[N - 1] == -65504.0f);
-            ck_assert(t.residual[7] == 0.0f && t.residual[300] == 1e6f - 65504.0f && t.residual[N - 1] < -2.9e38f);
+            ck_assert(sent[7] == most && sent[300] == most && sent[N - 1] == -most);
+            ck_assert(t.residual[7] == 0.0f && t.residual[300] == cases[c].beyond - most &&
+                      t.residual[N - 1] == -(FLT_MAX - most));
             ts_unit_tensor_close(&t);
         }
     }

@@ -229,6 +229,37 @@ START_TEST(stochastic_quantisers_are_unbiased) {
 }
 END_TEST
 
+/* B bits a value for any B, and no more than the scales beside them: 100,003 values in one slice. */
+START_TEST(any_number_of_bits_takes_so_many) {
+    enum { VALUES = 100003 };
+    float *g = malloc(VALUES * sizeof *g);
+    ck_assert_ptr_nonnull(g);
+    ts_unit_input(8, g, VALUES, 1);
+    unsigned ran = 0;
+    for (size_t i = 0; i < ts_registry_count(); i++) {
+        const ts_stage_entry *entry = ts_registry_entry(i);
+        if (entry->kind != TS_STAGE_QUANTISE || entry->info->min_args == 0) continue;
+        for (unsigned bits = (unsigned)entry->info->low[0]; bits <= (unsigned)entry->info->high[0]; bits++) {
+            char text[32];
+            ts_unit_tensor t;
+            (void)snprintf(text, sizeof text, "%s:%u", entry->info->name, bits);
+            ts_unit_tensor_open(&t, text, VALUES, VALUES, ts_cpu_simd());
+            ts_unit_encode(&t, g, 0, TERSE_OK);
+            const ts_quantise_stage *stage = entry->stage.quantise;
+            size_t block = stage->block_elems ? stage->block_elems : TS_BLOCK_ELEMS, blocks = (VALUES - 1) / block + 1;
+            size_t values = 0; /* whole bytes a block */
+            for (size_t at = 0; at < VALUES; at += block) values += ((VALUES - at < block ? VALUES - at : block) * bits + 7) / 8;
+            ck_assert_msg(t.bytes == values + 4 * stage->scales * blocks, "%s: %zu bytes for %zu of values and %zu scales", text,
+                          t.bytes, values, stage->scales * blocks);
+            ts_unit_tensor_close(&t);
+            ran++;
+        }
+    }
+    ck_assert_uint_eq(ran, 8 + 7 + 7); /* linear, log, qsgd */
+    free(g);
+}
+END_TEST
+
 /* With error feedback every quantiser keeps the residual bounded, so that all of the gradient arrives in the end. */
 START_TEST(error_feedback_keeps_every_residual_bounded) {
     enum { VALUES = 3000, STEPS = 300 };
@@ -271,6 +302,7 @@ TCase *test_quantise(void) {
     tcase_add_test(tests, single_values_travel_as_bfloat16);
     tcase_add_test(tests, kernels_agree_with_the_reference);
     tcase_add_test(tests, stochastic_quantisers_are_unbiased);
+    tcase_add_test(tests, any_number_of_bits_takes_so_many);
     tcase_add_test(tests, error_feedback_keeps_every_residual_bounded);
     return tests;
 }

@@ -287,17 +287,17 @@ END_TEST
 START_TEST(adaptive_meets_its_ratio_on_real_gradients) {
     static const char *const files[] = {"cnn-step1-7.weight", "cnn-step300-3.weight", "lm-step200-blk.0.linear2.weight",
                                         "lm-step200-emb.weight"};
-    static const char *const ratios[] = {"0.1", "0.01", "0.003"};
+    static const char *const ratios[] = {"0.3", "0.1", "0.03", "0.01", "0.003", "0.001"};
     for (size_t f = 0; f < 4; f++) {
         char path[256], text[64];
         size_t n;
         (void)snprintf(path, sizeof path, "%s/gradients/%s.f32", TS_TEST_VECTORS, files[f]);
         float *g = ts_unit_read_f32(path, &n);
-        for (size_t r = 0; r < 3; r++) {
+        for (size_t r = 0; r < sizeof ratios / sizeof ratios[0]; r++) {
             ts_unit_tensor t;
             (void)snprintf(text, sizeof text, "adaptive:%s", ratios[r]);
             ts_unit_tensor_open(&t, text, n, 16384, ts_cpu_simd());
-            for (uint64_t step = 0; step < 4; step++) {
+            for (uint64_t step = 0; step < 12; step++) {
                 ts_unit_encode(&t, g, step, TERSE_OK);
                 double wanted = (double)ts_ratio_elems(strtod(ratios[r], NULL), n), got = (double)t.report.selected;
                 ck_assert_msg(fabs(got - wanted) <= 0.1 * wanted + 1, "%s, %s: %g instead of %g", files[f], text, got,
@@ -344,6 +344,63 @@ START_TEST(drawing_selectors_keep_the_expectation) {
 }
 END_TEST
 
+/* The a for which sum min(1, a |g|) = k, by halving. */
+static double factor_of(const float *g, size_t n, double k) {
+    double low = 0, high = 1e9;
+    for (int i = 0; i < 200; i++) {
+        double a = (low + high) / 2, sum = 0;
+        for (size_t j = 0; j < n; j++) sum += fmin(1, a * fabs((double)g[j]));
+        if (sum < k) low = a;
+        else high = a;
+    }
+    return low;
+}
+
+/* Wangni et al. 2018: each element as often as its probability says, g / p without error feedback, g with it. */
+START_TEST(magnitude_draws_with_the_probabilities_of_the_paper) {
+    enum { VALUES = 400, STEPS = 5000 };
+    static const struct { const char *pipeline; double k; } cases[] = {
+        {"magnitude:0.02", 8}, {"magnitude:0.1", 40}, {"magnitude:0.5", 200}};
+    float g[VALUES], sent[VALUES];
+    ts_unit_input(7, g, VALUES, 5);
+    g[17] = 0;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        for (int feedback = 0; feedback < 2; feedback++) {
+            ts_unit_tensor t;
+            unsigned drawn[VALUES] = {0}, certain = 0, freedom = 0;
+            double a = factor_of(g, VALUES, cases[c].k), square = 0;
+            ts_unit_tensor_open(&t, cases[c].pipeline, VALUES, VALUES, ts_cpu_simd());
+            t.input.unbiased = !feedback;
+            for (uint64_t step = 0; step < STEPS; step++) {
+                memset(t.residual, 0, VALUES * sizeof(float));
+                ts_unit_encode(&t, g, step, TERSE_OK);
+                (void)ts_unit_decode(&t, sent);
+                for (int i = 0; i < VALUES; i++) {
+                    if (sent[i] == 0) continue;
+                    double p = feedback ? 1 : fmin(1, a * fabs((double)g[i])), wanted = (double)g[i] / p;
+                    if (fabs((double)sent[i] - wanted) > 1e-5 * fabs(wanted))
+                        ck_abort_msg("%s: %g instead of %g", cases[c].pipeline, (double)sent[i], wanted);
+                    drawn[i]++;
+                }
+            }
+            for (int i = 0; i < VALUES; i++) {
+                double p = fmin(1, a * fabs((double)g[i])), mean = STEPS * p, off = drawn[i] - mean;
+                certain += p > 0.999999;
+                if (p > 0.999999 || mean < 5) ck_assert_msg(fabs(off) <= (p < 0.5 ? 30 : 1), "element %d: %u times", i, drawn[i]);
+                if (p > 0.999999 || mean < 5) continue;
+                square += off * off / (mean * (1 - p));
+                freedom++;
+            }
+            ck_assert_uint_eq(drawn[17], 0);
+            ck_assert(certain > 0 || cases[c].k < 100);
+            ck_assert_uint_gt(freedom, 100);
+            ck_assert_msg(square < freedom + 5 * sqrt(2.0 * freedom), "%s: chi squared %g of %u", cases[c].pipeline, square, freedom);
+            ts_unit_tensor_close(&t);
+        }
+    }
+}
+END_TEST
+
 TCase *test_select(void);
 TCase *test_select(void) {
     TCase *tests = tcase_create("select");
@@ -360,5 +417,6 @@ TCase *test_select(void) {
     tcase_add_test(tests, blocktopk_takes_the_largest_of_each_block);
     tcase_add_test(tests, adaptive_meets_its_ratio_on_real_gradients);
     tcase_add_test(tests, drawing_selectors_keep_the_expectation);
+    tcase_add_test(tests, magnitude_draws_with_the_probabilities_of_the_paper);
     return tests;
 }
