@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shapes that benchmarks of low-rank transforms run over. */
 #include "common/cli/cmd_bench.h"
+#include "common/codec/stage_list.h"
 
 #define STAGES 4
 
@@ -42,17 +43,24 @@ size_t ts_bench_resnet50(ts_bench_shape shapes[TS_BENCH_SHAPES]) {
     return to.count;
 }
 
-/* The side of the largest square of at most n elements. */
-static size_t square_side(size_t n) {
+/* The side of the largest square or cube of at most n elements. */
+static size_t side_of(size_t n, unsigned dims) {
     size_t side = 1;
-    while ((side + 1) * (side + 1) <= n) side++;
-    return side;
+    for (;; side++) {
+        size_t power = 1;
+        for (unsigned d = 0; d < dims; d++) power *= side + 1;
+        if (power > n) return side;
+    }
 }
 
 size_t ts_bench_shapes(const ts_pipeline *pipeline, size_t n, ts_bench_shape shapes[TS_BENCH_SHAPES]) {
     if (pipeline->transform && n == TS_BENCH_ELEMS) return ts_bench_resnet50(shapes);
-    size_t side = pipeline->transform ? square_side(n) : 0;
-    shapes[0] = side ? (ts_bench_shape){.extent = {(int64_t)side, (int64_t)side}, .ndim = 2, .n = side * side}
-                     : (ts_bench_shape){.extent = {(int64_t)n}, .ndim = 1, .n = n};
+    unsigned dims = !pipeline->transform ? 1 : pipeline->transform == &ts_transform_tucker ? 3 : 2;
+    size_t side = dims > 1 ? side_of(n, dims) : n;
+    shapes[0] = (ts_bench_shape){.ndim = dims, .n = 1};
+    for (unsigned d = 0; d < dims; d++) {
+        shapes[0].extent[d] = (int64_t)side;
+        shapes[0].n *= side;
+    }
     return 1;
 }
