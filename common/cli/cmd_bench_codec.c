@@ -99,7 +99,10 @@ static void print_help(void) {
          "  clip_norm_s                the norm that clipping needs, one pass; each of these also as _over_sweep\n"
          "  conservation_error         largest relative difference of sent + residual and what entered\n\n"
          "EXIT STATUS\n"
-         "  0 done; 1 failed, or decoding did not give what was encoded; 2 the command line or a pipeline is wrong");
+         "  0 done; 1 failed, or decoding did not give what was encoded; 2 the command line or a pipeline is wrong\n\n"
+         "EXAMPLE\n"
+         "  terse bench codec                                             all families\n"
+         "  terse bench codec --pipeline \"topk:0.001 | int8 | rice\" --pipeline sign --input my_gradient.f32");
 }
 
 static int usage_error(const char *what) { return ts_cli_usage_error(PROGRAM, what); }

@@ -26,7 +26,10 @@ static void print_help(void) {
         "  --limit-elems N    refuse files that declare more elements (default 1073741824)\n"
         "  --help, --version\n\n"
         "EXIT STATUS\n"
-        "  0 done; 1 a file cannot be read or written, or IN.tp is damaged; 2 the command line is wrong");
+        "  0 done; 1 a file cannot be read or written, or IN.tp is damaged; 2 the command line is wrong\n\n"
+         "EXAMPLE\n"
+         "  terse codec encode --pipeline \"topk:0.01 | int8\" g.f32 g.tp\n"
+         "  terse codec decode g.tp sent.f32");
 }
 
 /* One slice into values[elems], which are 0, or the reference. */

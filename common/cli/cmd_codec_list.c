@@ -12,15 +12,19 @@ static void print_help(void) {
     puts("NAME\n"
          "  terse codec list - list all stages of pipelines, as JSON\n\n"
          "SYNOPSIS\n"
-         "  terse codec list\n\n"
+         "  terse codec list [--help | --version]\n\n"
          "DESCRIPTION\n"
          "  Prints an array with one object a stage, in the order in which stages stand in a pipeline:\n"
          "    name, kind (transform, select, quantise, index pack, byte pack)\n"
          "    args       what stands behind the colons, as R:B\n"
-         "    ranges     for each number: low, high, low_open (low itself is excluded), integral\n"
+         "    ranges     for each number: low, high, low_open (low itself is excluded), integral, optional\n"
          "    summary    one sentence; formula; source (author, year)\n"
          "  A pipeline is stages joined by |, at most one of each kind and two byte packs, in this order:\n"
-         "    topk:0.001 | int8 | rice");
+         "    topk:0.001 | int8 | rice\n\n"
+         "EXIT STATUS\n"
+         "  0 done; 1 it could not be written; 2 the command line is wrong\n\n"
+         "EXAMPLE\n"
+         "  terse codec list | jq -r '.[] | select(.kind == \"select\") | .name + \": \" + .formula'");
 }
 
 static json_t *ranges_of(const ts_stage_info *info) {
@@ -36,6 +40,10 @@ static json_t *ranges_of(const ts_stage_info *info) {
 int ts_codec_list_command(int argc, char **argv) {
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         print_help();
+        return TS_EXIT_OK;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("terse %s\n", TS_VERSION);
         return TS_EXIT_OK;
     }
     if (argc > 1) return ts_cli_usage_error("terse codec list", "no arguments are taken");

@@ -4,6 +4,7 @@ import array
 import json
 import math
 import os
+import re
 import subprocess
 
 from launch import BUILD
@@ -270,9 +271,17 @@ def refusals(folder, _seconds):
 
 
 def helps(_folder, _seconds):
-    for words in (["codec"], ["codec", "encode"], ["codec", "decode"], ["codec", "inspect"], ["codec", "list"], ["bench"],
-                  ["bench", "codec"]):
+    """Pages with the parts of a man page, which leave out no option that the program takes."""
+    for words in (["codec"], ["bench"]):
         assert len(terse(*words, "--help").stdout) > 100, words
+    for words in (["codec", "encode"], ["codec", "decode"], ["codec", "inspect"], ["codec", "list"], ["bench", "codec"]):
+        page = terse(*words, "--help").stdout
+        assert all(f"{part}\n" in page for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS")), (words, page)
+        assert f"terse {' '.join(words)} - " in page and max(map(len, page.splitlines())) <= 115, (words, page)
+        with open(f"common/cli/cmd_{words[0]}_{words[1]}.c", encoding="utf-8") as file:
+            taken = re.findall(r'\{"([a-z-]+)", (?:required|no)_argument', file.read())
+        assert all(f"--{option}" in page for option in taken if option not in ("help", "version")), (words, taken)
+        assert terse(*words, "--version").stdout.startswith("terse "), words
     for row in stages().values():
         assert row["kind"] and row["summary"] and row["formula"] and row["source"], row
 

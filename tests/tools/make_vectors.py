@@ -8,6 +8,7 @@ float32), what the receiver adds (n float32) and the packets of the slices. `mat
   decode    read these packets; its own of the same input say the same, whatever their bytes
   packet    read these packets; nothing was encoded
   adaptive  send the largest elements as they are, a number within a tenth of `k`
+  replace   write these packets of new values, and read them into what the receiver has of the step before, to the bit
 """
 import json
 import math
@@ -248,6 +249,31 @@ def low_rank(case, shape, stage, rank):
     return [{"step": 0, "lengths": [len(packet)]}], zeros.tobytes() + out.astype(F32).tobytes() + packet
 
 
+def replacing(case, steps):
+    """`exact`: values of which some change their bits in each step, zeros' signs and NaNs' payloads among them."""
+    random = numpy.random.default_rng([len(case["name"]), case["n"]])
+    tensor, n = Tensor(case), case["n"]
+    held, rows, blob = numpy.zeros(n, numpy.uint32), [], b""
+    for step in steps:
+        new, share = held.copy(), [1, 0.03, 0, 0.002, 0.8][step]
+        at = random.random(n) < share
+        new[at] = random.standard_normal(n).astype(F32).view(numpy.uint32)[at]
+        if step == 3:
+            new[[5, 6, n - 1]] = [0x80000000, 0x7FC12345, 0xFF800000]  # -0, a NaN, -infinity
+        packets = []
+        for first, end in tensor.slices():
+            index = [i for i in range(end - first) if held[first + i] != new[first + i]]
+            values = new[first:end][index].tobytes()
+            number, indices = ref.pack_indices(tensor.index, index, end - first) if index else (0, b"")
+            packet = bytes([number]) + ref.varint(2 * len(index)) + values + indices if index else b""
+            whole = b"\x10" + new[first:end].tobytes()
+            packets.append(tensor.wrap(packet if len(packet) < len(whole) else whole))
+        rows.append({"step": step, "lengths": [len(p) for p in packets]})
+        blob += new.tobytes() + new.tobytes() + b"".join(packets)
+        held = new
+    return rows, blob
+
+
 def case_list():
     """name, pipeline, input, n, elements of a slice, steps, more."""
     one = [0]
@@ -336,6 +362,10 @@ def main():
         case = {**DEFAULTS, "name": f"{stage} {rank} of {len(shape)}", "pipeline": f"{stage}:{rank}", "match": "packet",
                 "n": math.prod(shape), "slice": math.prod(shape), "shape": shape}
         save(manifest, case, *low_rank(case, shape, stage, rank))
+    for pipeline in ("exact | raw32", "exact | rice", "exact | bitmap", "exact", "exact | varint | rle8"):
+        case = {**DEFAULTS, "name": pipeline.replace(" |", ""), "pipeline": pipeline, "match": "replace", "n": 1300, "slice": 500,
+                "direction": 1, "worker": 2 ** 32 - 1}
+        save(manifest, case, *replacing(case, range(5)))
     with open(os.path.join(OUT, "manifest.json"), "w", encoding="utf-8") as file:
         file.write("{\"cases\": [\n" + ",\n".join(json.dumps(c) for c in manifest) + "\n]}\n")
     print(f"{len(manifest)} cases")

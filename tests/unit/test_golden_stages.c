@@ -11,10 +11,11 @@
 
 #include "common/base/cpu.h"
 #include "common/codec/kernels.h"
+#include "common/codec/registry.h"
 #include "tests/unit/codec_support.h"
 
 #define STAGES TS_TEST_VECTORS "/stages"
-#define CASES 129
+#define CASES 134
 
 /* One case at work. */
 typedef struct {
@@ -171,6 +172,23 @@ static void check_residual(golden *g, const float *input, const float *sent) {
     if (!g->tensor.input.unbiased) check_values(g, "the residual", g->tensor.residual, g->residual);
 }
 
+/* New values: the packets are the file's, and bring what the receiver has of the step before to their bits. */
+static void check_replacing_step(golden *g, json_t *about) {
+    ts_unit_tensor *t = &g->tensor;
+    size_t bytes = t->spec.n * sizeof(float), s;
+    json_t *length;
+    memcpy(g->input, next(g, bytes), bytes);
+    memcpy(g->sent, next(g, bytes), bytes);
+    ts_unit_encode(t, g->input, (uint64_t)json_integer_value(json_object_get(about, "step")), TERSE_OK);
+    json_array_foreach(json_object_get(about, "lengths"), s, length) {
+        size_t len = (size_t)json_integer_value(length);
+        check_packet(g, (uint32_t)s, next(g, len), len);
+    }
+    ts_unit_decode_add(t, g->got);
+    ck_assert_msg(memcmp(g->got, g->sent, bytes) == 0, "%s: other bits arrive", g->name);
+    ck_assert_msg(memcmp(t->residual, g->sent, bytes) == 0, "%s: other bits stay", g->name);
+}
+
 static void check_step(golden *g, json_t *about) {
     ts_unit_tensor *t = &g->tensor;
     size_t n = t->spec.n, s;
@@ -209,10 +227,39 @@ static void check_case(json_t *about, ts_simd simd) {
     size_t i;
     json_t *step;
     open_case(&g, about, simd);
-    json_array_foreach(json_object_get(about, "steps"), i, step) check_step(&g, step);
+    json_array_foreach(json_object_get(about, "steps"), i, step) {
+        if (is(&g, "replace")) check_replacing_step(&g, step);
+        else check_step(&g, step);
+    }
     ck_assert_msg(g.at == g.len, "%s: bytes behind the last step", g.name);
     close_case(&g);
 }
+
+/* Whether a stage stands in a pipeline's text. */
+static bool names(const char *pipeline, const char *stage) {
+    size_t len = strlen(stage);
+    for (const char *at = strstr(pipeline, stage); at; at = strstr(at + 1, stage)) {
+        bool begins = at == pipeline || at[-1] == ' ' || at[-1] == '|', ends = strchr(" :|", at[len]) != NULL;
+        if (begins && ends) return true;
+    }
+    return false;
+}
+
+START_TEST(no_stage_is_left_out) {
+    json_error_t error;
+    json_t *manifest = json_load_file(STAGES "/manifest.json", 0, &error), *about;
+    ck_assert_msg(manifest != NULL, "%s", error.text);
+    for (size_t e = 0; e < ts_registry_count(); e++) {
+        const char *stage = ts_registry_entry(e)->info->name;
+        size_t i, found = 0;
+        json_array_foreach(json_object_get(manifest, "cases"), i, about) {
+            found += names(json_string_value(json_object_get(about, "pipeline")), stage);
+        }
+        ck_assert_msg(found > 0, "stage `%s` has no golden vector", stage);
+    }
+    json_decref(manifest);
+}
+END_TEST
 
 START_TEST(every_stage_gives_what_the_document_says) {
     json_error_t error;
@@ -233,6 +280,7 @@ TCase *test_golden_stages(void);
 TCase *test_golden_stages(void) {
     TCase *tests = tcase_create("golden stages");
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, no_stage_is_left_out);
     tcase_add_test(tests, every_stage_gives_what_the_document_says);
     return tests;
 }
