@@ -143,6 +143,12 @@ int main(int argc, char **argv) {
     if (status != TERSE_OK) {
         return decline(error.text, status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG);
     }
+    if (config->upstream.config) { /* it would train without the servers above */
+        (void)ts_error_set(&error, TERSE_ECONFIG, "%s: upstream.config: \"%s\": this is the file of a relay; allowed: terse-relay "
+                           "in the place of terse-server, or a file without upstream.config", line.config, config->upstream.config);
+        ts_config_free(config);
+        return decline(error.text, TS_EXIT_CONFIG);
+    }
     set_log_level(config);
     int code = serve(config, line.config);
     ts_config_free(config);

@@ -199,6 +199,14 @@ terse_status ts_session_compare(const ts_job *job, uint32_t worker, const ts_con
                         difference.text);
 }
 
+/* A checkpoint would hold nothing of the workers below a relay. */
+static terse_status check_relay(const ts_job *job, uint32_t worker, ts_error *reason) {
+    if (!ts_config_checkpoints(job->server->config) || !job->server->transport->peers[ts_job_peer(job, worker)].relay) return TERSE_OK;
+    return ts_error_set(reason, TERSE_EUNSUPPORTED, "checkpoint.dir of server %u is set, and %s stands for workers whose residuals "
+                        "and place in the data would be in no checkpoint; allowed with relays: no checkpoint.dir",
+                        job->server->index, ts_job_worker_name(job, worker));
+}
+
 /* The job has its contract: a stand-in is made ready, and what it goes on from must be of the same. */
 static terse_status begin_rest(ts_job *job, ts_error *reason) {
     reason->text[0] = '\0';
@@ -235,10 +243,11 @@ terse_status ts_session_contract(struct ts_job *job, uint32_t worker, const ts_f
         return TERSE_OK;
     }
     bool first = job->contract == NULL;
-    if (memcmp(contract->digest, member->digest, TS_DIGEST_BYTES) != 0)
+    status = check_relay(job, worker, &reason);
+    if (status == TERSE_OK && memcmp(contract->digest, member->digest, TS_DIGEST_BYTES) != 0)
         status = ts_error_set(&reason, TERSE_EMISMATCH, "%s sent another contract than its Hello announced",
                               ts_job_worker_name(job, worker));
-    else status = first ? adopt(job, worker, contract, &reason) : ts_session_compare(job, worker, contract, &reason);
+    else if (status == TERSE_OK) status = first ? adopt(job, worker, contract, &reason) : ts_session_compare(job, worker, contract, &reason);
     if (!first || status != TERSE_OK) ts_contract_destroy(contract);
     if (first && status == TERSE_OK) status = begin_rest(job, &reason);
     if (status != TERSE_OK) refuse(job, worker, status, &reason);

@@ -19,7 +19,7 @@ static void print_help(void) {
          "known (built-in models, `synthetic`), also what memory a server and a worker will take.\n"
          "\n"
          "  --set KEY=VALUE  overrides a key, as training.epochs=2; may be repeated\n"
-         "  --servers N, --workers N  of the launch in mind: 2 and 4 when not given\n"
+         "  --servers N, --workers N  of the launch in mind: 2 (of a relay 1) and 4 when not given\n"
          "  --placement      each server's share: tensors, slices, work, traffic, memory, and the imbalance\n"
          "  --shared-hosts   servers run on the workers' hosts, workers dealt out in turn\n"
          "  --docs           prints configs/README.md, which is made from the table of keys\n"
@@ -98,6 +98,14 @@ static void print_summary(const ts_config *config) {
     print_policy(config, "pull", &config->pull, false);
 }
 
+/* A relay's file, and the other one that it reads: what goes over the link. */
+static void print_above(const ts_config *config, const ts_config *above) {
+    printf("  a relay sums what the workers of group %s push, and is a worker of group %s, by %s:\n", config->servers.group,
+           above->servers.group, config->upstream.config);
+    print_policy(above, "  its push", &above->push, false);
+    print_policy(above, "  its pull", &above->pull, false);
+}
+
 static ts_config_tensor shape_at(const void *list, size_t i) {
     const ts_shape *shape = &((const ts_shapes *)list)->tensors[i];
     return (ts_config_tensor){shape->name, shape->shape, shape->ndim};
@@ -120,7 +128,7 @@ static uint64_t slices_of(const ts_config *config, const ts_shapes *shapes, uint
 }
 
 /* What is only known where the model's tensors are. */
-static terse_status print_tensors(const ts_config *config, const ts_check_layout *layout) {
+static terse_status print_tensors(const ts_config *config, const ts_config *above, const ts_check_layout *layout) {
     ts_shapes shapes;
     ts_error error = {{0}};
     terse_status status = ts_config_tensors(config, &shapes, &error);
@@ -135,6 +143,7 @@ static terse_status print_tensors(const ts_config *config, const ts_check_layout
            (unsigned long long)shapes.parameters, (unsigned long long)slices, at_worker);
     ts_config_unused_rules(config, shape_at, &shapes, shapes.count, say_note, NULL);
     status = ts_check_print_plan(config, &shapes, layout);
+    if (status == TERSE_OK && above) status = ts_check_print_relay(above, &shapes);
     ts_shapes_clear(&shapes);
     return status;
 }
@@ -182,7 +191,7 @@ int ts_cmd_check(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--docs") == 0) {
         return ts_config_write_docs(stdout) == TERSE_OK ? TS_EXIT_OK : TS_EXIT_FAILED;
     }
-    ts_check_layout layout = {.servers = 2, .workers = 4};
+    ts_check_layout layout = {.workers = 4};
     const char *word = NULL;
     if (!take_layout(argc, argv, &layout, &word)) {
         char what[160];
@@ -192,16 +201,25 @@ int ts_cmd_check(int argc, char **argv) {
         return usage_error(what);
     }
     if (!line.config) return usage_error("which CONFIG?");
-    ts_config *config = NULL;
+    ts_config *config = NULL, *above = NULL;
     terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
-    if (status != TERSE_OK) {
-        fprintf(stderr, "%s\n", error.text);
-        return status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
+    if (status == TERSE_OK && config->upstream.config) {
+        status = ts_config_load_above(config, line.config, &above, &error);
     }
-    printf("%s: fine\n", line.config);
-    print_summary(config);
-    status = print_tensors(config, &layout);
-    ts_config_notes(config, say_note, NULL);
+    if (status == TERSE_OK && above && layout.servers > 1)
+        status = ts_error_set(&error, TERSE_ECONFIG, "%s: upstream.config: a relay is the only server of its group; allowed: "
+                              "--servers 1", line.config);
+    if (layout.servers == 0) layout.servers = above ? 1 : 2;
+    if (status == TERSE_OK) {
+        printf("%s: fine\n", line.config);
+        print_summary(config);
+        if (above) print_above(config, above);
+        status = print_tensors(config, above, &layout);
+        ts_config_notes(config, say_note, NULL);
+    } else {
+        fprintf(stderr, "%s\n", error.text);
+    }
+    ts_config_free(above);
     ts_config_free(config);
     return status == TERSE_OK ? TS_EXIT_OK : status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
 }

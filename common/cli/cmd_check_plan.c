@@ -161,3 +161,19 @@ terse_status ts_check_print_plan(const ts_config *config, const ts_shapes *shape
     ts_plan_free(&plan);
     return TERSE_OK;
 }
+
+terse_status ts_check_print_relay(const ts_config *above, const ts_shapes *shapes) {
+    ts_plan plan;
+    ts_error error = {{0}};
+    terse_status status = ts_plan_make(above, shapes, 1, 1, &plan, &error);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "terse check: %s\n", error.text);
+        return status;
+    }
+    uint64_t arrays = 2 * shapes->parameters * sizeof(float);
+    printf("  and as a worker above a relay holds %s: sums and new values %s, residual %s, packets and the rest %s\n",
+           bytes(arrays + plan.worker.memory).text, bytes(arrays).text, bytes(plan.worker.residual).text,
+           bytes(plan.worker.memory - plan.worker.residual).text);
+    ts_plan_free(&plan);
+    return TERSE_OK;
+}

@@ -14,5 +14,7 @@ typedef struct {
 /* Prints the plan. Returns TERSE_OK; what ts_plan_make returns, said on standard error. */
 terse_status ts_check_print_plan(const ts_config *config, const ts_shapes *shapes, const ts_check_layout *layout)
     TERSE_NODISCARD;
+/* What a relay holds beside a server's memory: as a worker of the servers above, by their config. Returns the same. */
+terse_status ts_check_print_relay(const ts_config *above, const ts_shapes *shapes) TERSE_NODISCARD;
 
 #endif

@@ -119,8 +119,8 @@ static terse_status check_checkpoint(const ts_config_source *source, const ts_co
     if (!ts_config_checkpoints(config)) return TERSE_OK;
     if (config->checkpoint.dir[0] == '\0') return ts_config_refuse(source, "checkpoint.dir", "allowed: a path");
     if (config->upstream.config) {
-        return ts_config_refuse(source, "checkpoint.dir", "parameters and optimizer are above (upstream.config); allowed: "
-                                "checkpoints of the servers there");
+        return ts_config_refuse(source, "checkpoint.dir", "parameters and optimizer are above (upstream.config), and with relays "
+                                "there are no checkpoints in this version; allowed: no checkpoint.dir");
     }
     if (config->consistency.stragglers != TS_STRAGGLERS_WAIT) {
         return ts_config_refuse(source, "checkpoint.dir", "rounds that do not wait leave packets under way at every step; "
@@ -258,6 +258,17 @@ static terse_status check_secret(const ts_config_source *source, const ts_config
     return ts_config_refuse(source, "auth.secret_file", "%s", reason.text);
 }
 
+/* What a relay reads as a worker of the servers above. */
+static terse_status check_above(const ts_config_source *source, const ts_config *config) {
+    if (ts_config_checkpoints(config))
+        return ts_config_refuse(source, "checkpoint.dir", "upstream.config names this file, and a relay stands for workers whose "
+                                "residuals and place in the data would be in no checkpoint; allowed: no checkpoint.dir");
+    if (config->flush)
+        return ts_config_refuse(source, "error_feedback.flush", "upstream.config names this file, and a relay leaves when its last "
+                                "worker has; allowed: false");
+    return TERSE_OK;
+}
+
 static terse_status check_groups(const ts_config_source *source, const ts_config *config) {
     uint32_t first = config->training.first_worker, all = config->training.all_workers;
     size_t len = strlen(config->servers.group);
@@ -265,6 +276,7 @@ static terse_status check_groups(const ts_config_source *source, const ts_config
         return ts_config_refuse(source, "servers.group", "allowed: 1 to %d characters", GROUP_CHARS);
     if (first > 0 && first >= all)
         return ts_config_refuse(source, "training.first_worker", "allowed: below training.all_workers, which is %u", all);
+    if (source->above) TS_TRY(check_above(source, config));
     if (config->upstream.config && access(config->upstream.config, R_OK) != 0)
         return ts_config_refuse(source, "upstream.config", "%s: %s", config->upstream.config, strerror(errno));
     if (config->upstream.config && config->consistency.mode != TS_MODE_BSP)

@@ -248,7 +248,8 @@ const ts_config_key ts_config_keys[] = {
 
     {"upstream.config", TS_KEY_PATH, AT(upstream.config), NULL,
      .doc = "Of `terse-relay`: the config with which it is a worker of the servers above (their `servers.group`, the pipelines "
-            "and error feedback of the link between)."},
+            "and error feedback of the link between). A relay is the only server of its group and runs one job, in `bsp`; "
+            "neither it nor the servers above it write checkpoints."},
 
     {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65536, .high = 1u << 30,
      .unit = "bytes", .doc = "Largest message. A slice must fit: at least 8 times servers.slice_elems + 65536."},
@@ -285,7 +286,7 @@ const ts_config_key ts_config_keys[] = {
 
     {"checkpoint.dir", TS_KEY_PATH, AT(checkpoint.dir), NULL,
      .doc = "Folder of the checkpoints; without it there are none. With `consistency.stragglers` "
-            "`wait`. With `consistency.mode` `ssp` and `asp` everybody waits at the checkpoint's step until all have reached it. May be a disk of each host's own: every server and worker then needs its own "
+            "`wait`, and without relays, at either side of them. With `consistency.mode` `ssp` and `asp` everybody waits at the checkpoint's step until all have reached it. May be a disk of each host's own: every server and worker then needs its own "
             "files there when it goes on."},
     {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",
      .doc = "One every so many steps; 0: only when asked, and at the end."},

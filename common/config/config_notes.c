@@ -73,6 +73,18 @@ static void note_feedback(const ts_config *config, say_fn say, void *context) {
     }
 }
 
+/* A sparse packet says 0 of what it leaves out. */
+static void note_robust(const ts_config *config, say_fn say, void *context) {
+    ts_robust_name robust = config->aggregation.robust;
+    if (!has_sparse(&config->push, false)) return;
+    if (robust == TS_ROBUST_MEDIAN)
+        say(context, "aggregation.robust median with sparse pushes: the median of an element that fewer than half of the workers "
+                     "send is 0, and what they sent of it is gone; push densely, or by randomk, which selects alike everywhere");
+    if (robust == TS_ROBUST_TRIMMED)
+        say(context, "aggregation.robust trimmed with sparse pushes: of an element that few workers send the values may be those "
+                     "left out, and are gone then; push densely, or by randomk, which selects alike everywhere");
+}
+
 static void note_checkpoint(const ts_config *config, say_fn say, void *context) {
     if (!ts_config_checkpoints(config)) return;
     if (config->checkpoint.every_steps == 0) {
@@ -91,6 +103,7 @@ void ts_config_notes(const ts_config *config, void (*say)(void *context, const c
     if (config->optimizer.name == TS_OPTIMIZER_NONE) {
         say(context, "optimizer.name is none: lr, momentum, weight_decay and schedule are not used");
     }
+    note_robust(config, say, context);
     if (ts_config_whole_tensors(config)) {
         say(context, "lamb and clipping by norm keep every tensor whole on one server: servers.slice_elems is not used, and "
                      "limits.frame_bytes must hold 8 bytes an element of the largest tensor");

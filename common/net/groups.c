@@ -30,7 +30,7 @@ static void name_peer(const ts_group_view *view, ts_peer *peer, const ts_group_m
     char job[TS_JOB_NAME_CHARS + 8] = "", of[TS_GROUP_CHARS + 32] = "";
     if (peer->role == TS_ROLE_WORKER && view->job_count > 1)
         snprintf(job, sizeof job, " of job %s", view->jobs[peer->job].name);
-    if (peer->role == TS_ROLE_WORKER && is_relay(member)) snprintf(of, sizeof of, ", the relay of %s", member->group);
+    if (peer->relay) snprintf(of, sizeof of, ", the relay of %s", member->group);
     else if (peer->role == TS_ROLE_SERVER && is_relay(member)) snprintf(of, sizeof of, ", the relay of %s", group);
     snprintf(peer->name, sizeof peer->name, "%s %u%s (rank %u on %.32s%s)", roles[peer->role],
              peer->role == TS_ROLE_NONE ? rank : peer->index, job, rank, member->host, of);
@@ -42,6 +42,7 @@ void ts_groups_view(const ts_group_member *members, uint32_t count, uint32_t sel
     for (uint32_t m = 0; m < count; m++) {
         ts_peer *peer = &view->peers[m];
         *peer = (ts_peer){.role = role_in(&members[m], group)};
+        peer->relay = peer->role == TS_ROLE_WORKER && is_relay(&members[m]);
         if (peer->role == TS_ROLE_SERVER) peer->index = view->servers++;
         if (peer->role != TS_ROLE_WORKER) continue;
         peer->job = job_of(view, members[m].job);
@@ -50,6 +51,21 @@ void ts_groups_view(const ts_group_member *members, uint32_t count, uint32_t sel
     }
     for (uint32_t m = 0; m < count; m++) name_peer(view, &view->peers[m], &members[m], m, group);
     if (view->peers[self].role == TS_ROLE_WORKER) view->workers = view->jobs[view->peers[self].job].workers;
+}
+
+/* Below a relay there is one job: the relay is one worker above. */
+static terse_status check_job(const ts_group_member *members, uint32_t count, uint32_t relay, ts_error *error) {
+    const char *group = members[relay].group;
+    uint32_t first = count;
+    for (uint32_t m = 0; m < count; m++) {
+        if (role_in(&members[m], group) != TS_ROLE_WORKER) continue;
+        if (first == count) first = m;
+        if (strcmp(members[m].job, members[first].job) != 0)
+            return ts_error_set(error, TERSE_EMISMATCH, "the relay at rank %u serves one job, and in its group \"%s\" rank %u is a "
+                                "worker of job.name %s, rank %u of %s: give each job a relay and a group of its own", relay, group,
+                                first, members[first].job, m, members[m].job);
+    }
+    return TERSE_OK;
 }
 
 terse_status ts_groups_check(const ts_group_member *members, uint32_t count, ts_error *error) {
@@ -78,6 +94,7 @@ terse_status ts_groups_check(const ts_group_member *members, uint32_t count, ts_
             if (in_group > 1)
                 return ts_error_set(error, TERSE_EMISMATCH, "the group \"%s\" has %u servers, and the relay at rank %u must "
                                     "be its only one: give each relay a group of its own", member->group, in_group, m);
+            TS_TRY(check_job(members, count, m, error));
         }
     }
     return TERSE_OK;

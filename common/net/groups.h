@@ -34,7 +34,7 @@ void ts_groups_view(const ts_group_member *members, uint32_t count, uint32_t sel
 
 /*
  * Whether the groups make sense. Returns TERSE_OK; TERSE_EMISMATCH: a relay above itself, a relay beside other servers in
- * one group, or a group without servers, with a sentence.
+ * one group, several jobs below a relay, or a group without servers, with a sentence.
  */
 terse_status ts_groups_check(const ts_group_member *members, uint32_t count, ts_error *error) TERSE_NODISCARD;
 

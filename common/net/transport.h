@@ -27,6 +27,7 @@ typedef struct {
     ts_role role;
     uint32_t index; /* of a server: its number; of a worker: its number within its job; from 0 */
     uint32_t job;   /* of a worker: its job's number; 0 for servers */
+    bool relay;     /* a worker that is the server of others */
     char name[128]; /* "worker 2 (rank 4 on h1)", with several jobs "worker 2 of job b (rank 4 on h1)": for messages */
 } ts_peer;
 

@@ -87,20 +87,20 @@ static int serve(const ts_config *config, const ts_config *above) {
     return code;
 }
 
+/* What is wrong goes to standard error, and to the others, who would wait for this process until their deadline. */
+static int decline(const char *what, int code) {
+    fprintf(stderr, "%s\n", what);
+    ts_mpi_decline(TS_ROLE_SERVER, what, code);
+    return code;
+}
+
 /* Both files. Returns the exit code, or -1 when all is well. */
 static int load(const ts_command_line *line, ts_config **config, ts_config **above) {
     ts_error error = {""};
     terse_status status = ts_config_load(line->config, line->overrides, line->override_count, config, &error);
-    if (status == TERSE_OK && !(*config)->upstream.config)
-        status = ts_error_set(&error, TERSE_ECONFIG, "%s: upstream.config is missing; it names the file with which a relay is a "
-                              "worker of the servers above", line->config);
-    if (status == TERSE_OK) status = ts_config_load((*config)->upstream.config, NULL, 0, above, &error);
-    if (status == TERSE_OK && strcmp((*config)->servers.group, (*above)->servers.group) == 0)
-        status = ts_error_set(&error, TERSE_ECONFIG, "%s: servers.group is \"%s\", and so it is in %s; each level needs a name of "
-                              "its own", line->config, (*config)->servers.group, (*config)->upstream.config);
+    if (status == TERSE_OK) status = ts_config_load_above(*config, line->config, above, &error);
     if (status == TERSE_OK) return -1;
-    fprintf(stderr, "%s\n", error.text);
-    return status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG;
+    return decline(error.text, status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG);
 }
 
 int main(int argc, char **argv) {
@@ -108,8 +108,7 @@ int main(int argc, char **argv) {
     ts_command_line line;
     ts_error error = {""};
     if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) {
-        fprintf(stderr, "terse-relay: %s\n", error.text);
-        return TS_EXIT_CONFIG;
+        return decline(error.text, TS_EXIT_CONFIG);
     }
     if (line.help || line.version) {
         if (line.version) printf("terse-relay %s\n", TS_VERSION);
@@ -117,9 +116,9 @@ int main(int argc, char **argv) {
         return ts_exit_flush("terse-relay", TS_EXIT_OK);
     }
     if (!line.config || argc > 1) {
-        if (argc > 1) fprintf(stderr, "terse-relay: %s: no such option\n", argv[1]);
         fputs(usage, stderr);
-        return TS_EXIT_CONFIG;
+        if (argc > 1) (void)ts_error_set(&error, TERSE_ECONFIG, "terse-relay: %s: no such option", argv[1]);
+        return decline(argc > 1 ? error.text : "terse-relay: no config file given", TS_EXIT_CONFIG);
     }
     ts_config *config = NULL, *above = NULL;
     int code = load(&line, &config, &above);

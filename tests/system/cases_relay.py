@@ -68,6 +68,34 @@ def bad_configs(folder, seconds):
     refused([RACKS[0], "--set", "consistency.mode=asp"], "consistency.mode", "allowed: bsp")
     refused([RACKS[0], "--set", "upstream.config=nowhere.yaml"], "upstream.config", "nowhere.yaml")
     refused([RACKS[0], "--set", "training.first_worker=4"], "training.first_worker", "below training.all_workers, which is 4")
+    told = subprocess.run([f"{BUILD}/terse", "check", RACKS[0]], capture_output=True, text=True, timeout=20, check=True).stdout
+    assert "is a worker of group world" in told and "its push of other tensors: topk:0.001" in told, told
+    told = subprocess.run([f"{BUILD}/terse", "check", RACKS[0], "--set", "upstream.config=configs/openmpi.conf"],
+                          capture_output=True, text=True, timeout=20)
+    assert told.returncode == 2 and "configs/openmpi.conf:1: " in told.stderr and not told.stdout, told
+
+
+def bad_launches(folder, seconds):
+    """Refused in the roll call, or before, by everybody at once: none waits until its deadline."""
+    rack = RACKS[0]
+    world = ["-n", "1", f"{BUILD}/terse-server", WORLD]
+    relay, workers = ["-n", "1", f"{BUILD}/terse-relay", rack], ["-n", "2", f"{BUILD}/terse-worker", rack]
+    link = os.path.join(folder, "link.yaml")
+    with open(WORLD) as source, open(link, "w") as file:
+        file.write(source.read() + "checkpoint: {dir: ckpt}\n")
+    lines = open(link).read().count("\n")
+    for words, text in (
+            (["-n", "1", f"{BUILD}/terse-server", rack, ":", *workers], "this is the file of a relay; allowed: terse-relay"),
+            ([*world, ":", *relay, "--set", f"upstream.config={link}", ":", *workers], f"{link}:{lines}: checkpoint.dir: "),
+            ([*world, ":", *relay, "--set", "upstream.config=nowhere.yaml", ":", *workers], "nowhere.yaml"),
+            ([*world, "--set", f"checkpoint.dir={folder}/ckpt", ":", *relay, ":", *workers],
+             "the relay of rack-a) stands for workers whose residuals"),
+            ([*world, ":", *relay, ":", *workers, ":", "-n", "1", f"{BUILD}/terse-worker", rack, "--set", "job.name=two"],
+             'serves one job, and in its group "rack-a" rank 2 is a worker of job.name default, rank 4 of two')):
+        run = Run(words, seconds)
+        code = run.finish()
+        assert code is not None and text in run.text(), f"exit {code}, without {text}:\n{run.text()}"
+        assert "deadline passed" not in run.text() and "parameters_xxh3" not in run.text(), run.text()
 
 
 def nobody_above(folder, seconds):
@@ -116,6 +144,7 @@ def slow_links_between_sites(folder, seconds):
 CASES = [
     ("relay-same-bits", 90, same_bits),
     ("relay-bad-configs", 60, bad_configs),
+    ("relay-bad-launches", 60, bad_launches),
     ("relay-nobody-above", 40, nobody_above),
     ("relay-killed", 60, killed(1, "worker 0")),
     ("relay-worker-killed", 60, killed(2, "worker 0")),

@@ -42,6 +42,7 @@ START_TEST(each_sees_its_own_group) {
     const uint32_t others[] = {2, 3, 5, 6, 7};
     for (size_t i = 0; i < 5; i++) expect(others[i], TS_ROLE_NONE, 0);
     ck_assert_str_eq(peers[4].name, "worker 1 (rank 4 on b, the relay of b)");
+    for (uint32_t r = 0; r < RANKS; r++) ck_assert_int_eq(peers[r].relay, r == 1 || r == 4);
 
     view = look(6, false);
     ck_assert(view.servers == 1 && view.workers == 2 && view.job_count == 1);
@@ -82,6 +83,8 @@ START_TEST(what_makes_no_sense_is_refused) {
     expect_refused(0, &(ts_group_member){.role = TS_ROLE_NONE}, "nobody serves the group \"world\"");
     expect_refused(3, &(ts_group_member){.role = TS_ROLE_WORKER, .group = "c", .job = "j"}, "servers.group=c");
     expect_refused(3, &(ts_group_member){.role = TS_ROLE_SERVER, .group = "a"}, "the group \"a\" has 2 servers");
+    expect_refused(6, &(ts_group_member){.role = TS_ROLE_WORKER, .group = "b", .job = "k"},
+                   "the relay at rank 4 serves one job, and in its group \"b\" rank 5 is a worker of job.name j, rank 6 of k");
 }
 END_TEST
 
