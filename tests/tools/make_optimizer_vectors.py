@@ -7,7 +7,8 @@ float64. Needs PyTorch (Debian: python3-torch), which no test does. Knows nothin
   optimizer-NAME.f32, optimizer-NAME.f64         written: the parameters after the last step, computed in either precision
   optimizer-cases.txt                            written: a case a line: NAME KEY=VALUE..., the keys of the configuration
 
-torch.optim computes SGD, AdaGrad, RMSProp, Adam and AdamW. It has no decoupled decay for SGD, which is here what its AdamW
+torch.optim computes SGD, AdaGrad, RMSProp, Adam and AdamW, torch.optim.lr_scheduler the schedules, and torch.nn.utils
+clips. It has no decoupled decay for SGD, which is here what its AdamW
 does, p.mul_(1 - lr * weight_decay) before the step, and no LAMB: You et al. 2020, algorithm 2, in the same operations on
 tensors as torch.optim's Adam.
 """
@@ -40,6 +41,14 @@ CASES = [  # name, hyper-parameters; what is not given has torch.optim's default
     ("adamw-decay", dict(lr=0.02, beta1=0.7, weight_decay=0.2)),
     ("lamb", dict()),
     ("lamb-decay", dict(lr=0.02, weight_decay=0.1, beta2=0.98)),
+    ("momentum-stepped", dict(lr=0.05, momentum=0.9, schedule=dict(name="step", every_steps=30, gamma=0.3))),
+    ("momentum-cosine", dict(lr=0.05, momentum=0.9, schedule=dict(name="cosine", min_lr=0.001))),
+    ("adamw-cosine", dict(lr=0.01, schedule=dict(name="cosine", warmup_steps=20))),
+    ("adam-warm", dict(lr=0.01, schedule=dict(warmup_steps=40))),
+    ("lamb-stepped", dict(lr=0.02, schedule=dict(name="step", every_steps=25, gamma=0.5, warmup_steps=10))),
+    ("momentum-clipped", dict(lr=0.05, momentum=0.9, clip_norm=2.0)),
+    ("adagrad-clipped", dict(lr=0.05, clip_value=0.3)),
+    ("adamw-clipped", dict(lr=0.01, clip_value=1.0, clip_norm=1.8)),
 ]
 NAMES = {"momentum": "sgd", "nesterov": "sgd"}
 
@@ -82,15 +91,38 @@ def optimizer_of(name, given, w):
     return kind([w], **given), kept
 
 
+def schedule_of(optimizer, wanted):
+    """Of torch.optim.lr_scheduler; the warm-up before the rest."""
+    rates = torch.optim.lr_scheduler
+    warmup, name, parts = wanted.get("warmup_steps", 0), wanted.get("name", "constant"), []
+    if warmup:
+        parts.append(rates.LinearLR(optimizer, start_factor=1 / warmup, end_factor=1, total_iters=warmup - 1))
+    if name == "step":
+        parts.append(rates.StepLR(optimizer, step_size=wanted["every_steps"], gamma=wanted["gamma"]))
+    elif name == "cosine":
+        parts.append(rates.CosineAnnealingLR(optimizer, T_max=STEPS - warmup, eta_min=wanted.get("min_lr", 0)))
+    else:
+        parts.append(rates.ConstantLR(optimizer, factor=1))
+    return rates.SequentialLR(optimizer, parts, milestones=[warmup]) if warmup else parts[0]
+
+
 def run(name, given, start, gradients, dtype):
     w = torch.nn.Parameter(start.to(dtype, copy=True))
+    given = dict(given)
+    value, norm, wanted = given.pop("clip_value", 0), given.pop("clip_norm", 0), given.pop("schedule", {})
     optimizer, kept = optimizer_of(name, given, w)
+    schedule = schedule_of(optimizer, wanted)
     for gradient in gradients:
         w.grad = gradient.to(dtype, copy=True)
+        if value:
+            torch.nn.utils.clip_grad_value_([w], value)
+        if norm:
+            torch.nn.utils.clip_grad_norm_([w], norm)
         if kept != 1.0:
             with torch.no_grad():
                 w.mul_(kept)
         optimizer.step()
+        schedule.step()
     assert w.dtype == dtype
     return w.detach()
 
@@ -122,7 +154,8 @@ def main():
         said = dict(given)
         if name == "sgd":  # terse's defaults for sgd are not PyTorch's
             said.setdefault("momentum", 0)
-        text = {k: str(v).lower() if isinstance(v, bool) else repr(v) for k, v in said.items()}
+        said.update({"schedule." + k: v for k, v in said.pop("schedule", {}).items()})
+        text = {k: v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else repr(v) for k, v in said.items()}
         lines.append(" ".join([case, f"optimizer.name={name}"] + [f"optimizer.{k}={v}" for k, v in text.items()]))
         off = float((brief.double() - exact).norm() / exact.norm())
         print(f"{case}: PyTorch's float32 is off its float64 by {off:.2e}")

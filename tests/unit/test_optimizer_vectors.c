@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/random.h"
+#include "server/aggregate.h"
 #include "server/optimizer.h"
 #include "server/slice_math.h"
 #include "tests/unit/unit.h"
@@ -36,17 +37,23 @@ static ts_config *load(char *const *overrides, unsigned count) {
     return config;
 }
 
-/* 100 steps over the elements from `first` on. */
+/* 100 steps over the elements from `first` on, each as a round does them. */
 static void train(const ts_config *config, float *w, const float *gradients, size_t first, size_t n) {
     const ts_optimizer *optimizer = ts_optimizer_find(config->optimizer.name);
     static float state[TS_OPTIMIZER_STATES][ELEMS];
+    ts_sum sum = {0};
+    ck_assert_ok(ts_sum_reserve(&sum, n));
+    sum.dense = true;
     memset(state, 0, sizeof state);
     for (uint64_t step = 0; step < STEPS; step++) {
-        ts_optimizer_input input = {.n = n, .params = w + first, .gradient = gradients + step * ELEMS + first,
+        memcpy(sum.value, gradients + step * ELEMS + first, n * sizeof *sum.value);
+        ts_sum_clip(&sum, n, config->optimizer.clip_value, config->optimizer.clip_norm);
+        ts_optimizer_input input = {.n = n, .params = w + first, .gradient = sum.value,
                                     .step = step, .lr = ts_config_lr(config, step, STEPS)};
         for (unsigned s = 0; s < optimizer->states(config, false); s++) input.state[s] = state[s];
         optimizer->step(config, &input);
     }
+    ts_sum_free(&sum);
 }
 
 static double distance(const float *got, const float *brief, const double *exact) {
@@ -90,7 +97,7 @@ static void slices_change_nothing(const ts_config *config) {
 
 START_TEST(optimizers_follow_pytorch_over_100_steps) {
     char line[512];
-    unsigned cases = 0, seen = 0;
+    unsigned cases = 0, seen = 0, schedules = 0, clipped = 0;
     FILE *file = fopen("tests/vectors/optimizer-cases.txt", "r");
     ck_assert_ptr_nonnull(file);
     for (; fgets(line, sizeof line, file); cases++) {
@@ -102,10 +109,14 @@ START_TEST(optimizers_follow_pytorch_over_100_steps) {
         follows_vectors(words[0], config);
         slices_change_nothing(config);
         seen |= 1u << config->optimizer.name;
+        schedules |= 1u << config->optimizer.schedule.name | (config->optimizer.schedule.warmup_steps ? 8u : 0u);
+        clipped |= (config->optimizer.clip_value > 0 ? 1u : 0u) | (config->optimizer.clip_norm > 0 ? 2u : 0u);
         ts_config_free(config);
     }
     fclose(file);
-    ck_assert_uint_ge(cases, 20);
+    ck_assert_uint_ge(cases, 28);
+    ck_assert_uint_eq(schedules, 15);
+    ck_assert_uint_eq(clipped, 3);
     ck_assert_uint_eq(seen, (1u << (TS_OPTIMIZER_LAMB + 1)) - 1 - (1u << TS_OPTIMIZER_NONE)); /* every one of them */
 }
 END_TEST

@@ -198,6 +198,32 @@ START_TEST(replicas_follow_the_reference_bit_for_bit) {
 }
 END_TEST
 
+/* Once encoded and framed, however many workers get it: it is one buffer that goes to all. */
+static void one_buffer_for_all(const char *config) {
+    for (uint32_t workers = 1; workers <= RIG_WORKERS_MAX; workers++) {
+        rig *r = rig_create(workers, config);
+        float params[RIG_ELEMS];
+        rig_attach_all(r, params);
+        for (uint64_t step = 0; step < 4; step++) {
+            rig_forget(r);
+            sparse_rounds(r, step, step + 1);
+            for (uint32_t w = 0; w < workers; w++) {
+                ck_assert_uint_eq(rig_got(r, w, TERSE__HEADER__BODY_DATA, NULL), 1);
+                ck_assert_uint_eq(r->in[w].count, 1);
+                ck_assert_ptr_eq(r->in[w].frames[0], r->in[0].frames[0]);
+            }
+        }
+        rig_destroy(r);
+    }
+}
+
+START_TEST(a_rounds_pull_is_encoded_once_for_all_workers) {
+    one_buffer_for_all(RIG_SPARSE);
+    one_buffer_for_all(RIG_DENSE);
+    one_buffer_for_all(RIG_AVERAGE);
+}
+END_TEST
+
 START_TEST(workers_behind_get_the_log_or_a_snapshot) {
     rig *r = rig_create(1, RIG_SPARSE);
     float params[RIG_ELEMS], replica[RIG_ELEMS], behind[RIG_ELEMS];
@@ -283,6 +309,7 @@ TCase *test_server_rounds(void) {
     tcase_add_test(tests, repeated_pushes_count_once_and_are_answered);
     tcase_add_test(tests, pushes_that_wait_are_acknowledged_after_a_while);
     tcase_add_test(tests, replicas_follow_the_reference_bit_for_bit);
+    tcase_add_test(tests, a_rounds_pull_is_encoded_once_for_all_workers);
     tcase_add_test(tests, workers_behind_get_the_log_or_a_snapshot);
     tcase_add_test(tests, aggregate_only_pulls_carry_the_exact_average);
     tcase_add_test(tests, pulling_later_than_pushing_works_too);
