@@ -7,7 +7,7 @@
 terse_status ts_buffer_create(size_t capacity, ts_buffer **out) {
     ts_buffer *buffer = ts_mem_calloc(1, sizeof *buffer);
     if (!buffer) return TERSE_ENOMEM;
-    buffer->data = ts_mem_realloc(NULL, capacity, 1);
+    buffer->data = ts_mem_grow(NULL, 0, capacity);
     if (!buffer->data) {
         ts_mem_free(buffer);
         return TERSE_ENOMEM;
@@ -38,7 +38,7 @@ terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) {
     if (need <= buffer->capacity) return TERSE_OK;
     size_t grown = buffer->capacity + buffer->capacity / 2;
     if (grown < need) grown = need;
-    uint8_t *data = ts_mem_realloc(buffer->data, grown, 1);
+    uint8_t *data = ts_mem_grow(buffer->data, buffer->len, grown);
     if (!data) return TERSE_ENOMEM;
     buffer->data = data;
     buffer->capacity = grown;

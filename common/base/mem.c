@@ -44,19 +44,35 @@ void *ts_mem_realloc(void *block, size_t count, size_t size) {
     return realloc(block, bytes ? bytes : 1);
 }
 
+/* bytes: a multiple of a cache line. */
+static void *aligned_block(size_t bytes) {
+    /* Sweeps over large tensors are slowed by small pages; where the kernel has no large ones the advice is void. */
+    bool large = bytes >= TS_MEM_LARGE;
+    void *block;
+    if (!allowed() || posix_memalign(&block, large ? HUGE_PAGE : TS_CACHE_LINE, bytes) != 0) return NULL;
+    if (large) (void)madvise(block, bytes, MADV_HUGEPAGE);
+    return block;
+}
+
 void *ts_mem_aligned(size_t count, size_t size) {
     size_t bytes, padded;
     if (!ts_mem_mul(count, size, &bytes) || !ts_mem_add(bytes, TS_CACHE_LINE - 1, &padded)) return NULL;
-    if (!allowed()) return NULL;
     padded &= ~(size_t)(TS_CACHE_LINE - 1);
     if (padded == 0) padded = TS_CACHE_LINE;
-    /* Sweeps over large tensors are slowed by small pages; where the kernel has no large ones the advice is void. */
-    bool large = padded >= 4 * HUGE_PAGE;
-    void *block;
-    if (posix_memalign(&block, large ? HUGE_PAGE : TS_CACHE_LINE, padded) != 0) return NULL;
-    if (large) (void)madvise(block, padded, MADV_HUGEPAGE);
-    memset(block, 0, padded);
+    void *block = aligned_block(padded);
+    if (block) memset(block, 0, padded);
     return block;
+}
+
+void *ts_mem_grow(void *block, size_t used, size_t bytes) {
+    size_t padded;
+    if (bytes < TS_MEM_LARGE) return ts_mem_realloc(block, bytes, 1);
+    if (!ts_mem_add(bytes, TS_CACHE_LINE - 1, &padded)) return NULL;
+    void *grown = aligned_block(padded & ~(size_t)(TS_CACHE_LINE - 1));
+    if (!grown) return NULL;
+    if (used > 0) memcpy(grown, block, used);
+    free(block);
+    return grown;
 }
 
 char *ts_mem_strdup(const char *text) {

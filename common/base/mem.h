@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 
 #define TS_CACHE_LINE 64
+#define TS_MEM_LARGE ((size_t)8 << 20) /* bytes from which memory is asked for in large pages */
 
 /* Zeroed memory for count × size bytes. Returns NULL on overflow or when there is none. */
 void *ts_mem_calloc(size_t count, size_t size);
@@ -22,6 +23,12 @@ void *ts_mem_realloc(void *block, size_t count, size_t size);
 
 /* Zeroed and aligned to TS_CACHE_LINE, for tensors; free with ts_mem_free. */
 void *ts_mem_aligned(size_t count, size_t size);
+
+/*
+ * As ts_mem_realloc to `bytes`, of which the first `used` are kept, the others unset; large pages where it is large.
+ * block: NULL for a new one.
+ */
+void *ts_mem_grow(void *block, size_t used, size_t bytes);
 
 /* A copy of a string, or NULL. */
 char *ts_mem_strdup(const char *text);

@@ -65,7 +65,7 @@ INLINE uint32_t beside_sweep(ts_sweep *s, size_t first, size_t end, const ts_bes
     const float inverse = w.scale > 0.0f ? 1.0f / w.scale : 0.0f;
     __m256i top = _mm256_setzero_si256();
     uint32_t most = 0;
-    const places at = places_of(end - first);
+    const places at = ts_cpu_turns() ? (places){0, 0} : places_of(end - first);
     size_t whole = w.n / 2 / GROUP * GROUP, i = 0, done, next;
     for (; i < at.half && i < whole; i += GROUP) {
         sweep_group(s, &view, first + i, at.ahead, &top, &most, PLAIN);
@@ -94,7 +94,7 @@ INLINE uint32_t beside_sums(ts_sweep *s, size_t first, size_t end, unsigned want
     const float inverse = w.scale > 0.0f ? 1.0f / w.scale : 0.0f;
     sum_registers lanes = no_sums();
     __m256i top = _mm256_setzero_si256();
-    const size_t ahead = ahead_alone();
+    const size_t ahead = ts_cpu_turns() ? 0 : AHEAD_ALONE;
     size_t i = first, done = 0;
     while (!ahead && i + TURN <= end && done + TURN <= w.n) {
         size_t stop = i + TURN;

@@ -168,8 +168,8 @@ INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t e
                            sweep_kind kind, bool many) {
     const __m256i below0 = floor_of(&c[0], kind), below1 = half ? floor_of(&c[1], kind) : below0;
     const ts_undo *undo0 = view->undo, *undo1 = view->undo ? view->undo + 1 : NULL;
-    const size_t ahead = ts_cpu_asks() ? AHEAD : 0;
-    for (; many && !half && !ahead && i + TURN <= end && c->count + TURN <= c->capacity; i += TURN) {
+    const size_t ahead = half && ts_cpu_asks() ? AHEAD : ahead_alone();
+    for (; many && !half && ts_cpu_turns() && i + TURN <= end && c->count + TURN <= c->capacity; i += TURN) {
         take_turn(s, view, undo0, i, c, below0, kind);
     }
     for (; i + BLOCK <= end; i += BLOCK) {

@@ -26,8 +26,8 @@ static size_t one_room(size_t k, size_t n) {
     return spare > n - k ? n + 2 * TS_SELECT_GROUP : k + spare;
 }
 
-/* Two halves side by side pay for large tensors only, and where the sweep goes over two places at once. */
-static bool in_halves(size_t k, size_t n) { return ts_cpu_asks() && n >= HALVES_ELEMS && k <= n / 16; }
+/* Two halves side by side pay for large tensors only, and where all loops go over two places at once. */
+static bool in_halves(size_t k, size_t n) { return !ts_cpu_turns() && n >= HALVES_ELEMS && k <= n / 16; }
 
 size_t ts_candidates_room(size_t k, size_t n) { return in_halves(k, n) ? 2 * one_room(k, n) : one_room(k, n); }
 

@@ -48,8 +48,8 @@ INLINE swept evaluate(const ts_sweep *s, size_t i, sweep_kind kind) {
 }
 
 /*
- * How a loop goes over memory. Where asking pays (ts_cpu_asks()) from two places at once, half a run apart, and with
- * hints; elsewhere half and ahead are 0: straight on, and the CPU sees by itself what comes next.
+ * How a bare loop goes over memory (ts_cpu_reach()). Where asking pays from two places at once, half a run apart, and
+ * with hints; elsewhere half and ahead are 0: straight on, and the CPU sees by itself what comes next.
  */
 typedef struct { size_t half, ahead; } places;
 
@@ -58,9 +58,9 @@ INLINE places places_of(size_t n) {
 }
 
 /*
- * Where CPUs see far enough ahead by themselves, work beside the sweep goes in turns of that many elements: a turn is
- * taken in, then the work is done, and meanwhile the turn after the next one is asked for, which the CPU then does not
- * see coming. From group to group instead, neither is hidden behind the other.
+ * Where ts_cpu_turns(), work beside the sweep goes in turns of that many elements: a turn is taken in, then the work is
+ * done, and meanwhile the turn after the next one is asked for, which the CPU then does not see coming. From group to
+ * group instead, neither is hidden behind the other.
  */
 #define TURN 256
 #define TURN_AHEAD (5 * TURN / 2)

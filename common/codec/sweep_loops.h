@@ -2,6 +2,7 @@
 /* What needs no scale is written in the very pass that takes the gradient in. */
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/codec/codes_avx2.h"
 #include "common/codec/quantise_kernels.h"
 
@@ -23,6 +24,11 @@ INLINE void write_group(float *residual, const __m256 *r, ts_float_kind kind, ui
     }
 }
 
+/* Where the packet goes is waited for as well: a store needs the line that it changes a part of. */
+INLINE void ask_packet(const uint8_t *out, size_t bytes, size_t ahead) {
+    for (size_t at = 0; ahead > 0 && at < bytes; at += TS_CACHE_LINE) _mm_prefetch((const char *)(out + ahead + at), _MM_HINT_T0);
+}
+
 INLINE void floats_group(ts_sweep *s, const ts_sweep *view, size_t i, size_t ahead, ts_float_kind kind, uint8_t *out,
                          size_t *beyond, sweep_kind what) {
     const __m256i most = _mm256_set1_epi32((int)ts_float_bits(ts_float_most(kind)));
@@ -30,6 +36,7 @@ INLINE void floats_group(ts_sweep *s, const ts_sweep *view, size_t i, size_t ahe
     __m256i group = _mm256_setzero_si256();
     swept x[4];
     ask_sweep(view, i, what, ahead);
+    ask_packet(out, GROUP * ts_float_bytes(kind), ahead * ts_float_bytes(kind));
     for (size_t j = 0; j < 4; j++) {
         x[j] = evaluate(view, i + 8 * j, what);
         group = _mm256_max_epi32(group, abs_bits(x[j].r));

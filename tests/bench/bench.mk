@@ -11,6 +11,8 @@ bench-optimizer: $(BUILD)/bench_optimizer ## each optimizer's step beside a swee
 	$(BUILD)/bench_optimizer
 bench-codec: $(BUILD)/terse ## encode and decode of every family of pipelines, beside the bare sweep
 	$(BUILD)/terse bench codec
+bench-codec-levels: $(BUILD)/terse ## encode and decode over the sweep at AVX2 and AVX-512, medians of five runs, beside their bounds (20 minutes)
+	BUILD=$(BUILD) python3 tests/bench/bench_codec_levels.py
 readme-table: $(BUILD)/terse ## README's codec table, from a fresh benchmark
 	BUILD=$(BUILD) python3 tests/tools/readme_codec_table.py
 bench-memory: all ## memory of a server at 100 M parameters, sparse, by optimizer (2 minutes, 8 GB)
@@ -20,7 +22,7 @@ bench: deps ## all benchmarks: codec, optimizers, transport, server, memory, net
 	@$(MAKE) --no-print-directory -s all
 	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-server bench-memory bench-net bench-idle
 
-.PHONY: bench bench-codec bench-optimizer bench-idle readme-table
+.PHONY: bench bench-codec bench-optimizer bench-codec-levels bench-idle readme-table
 
 # ---- whole rounds over networks, and what one server takes -------------------------------------------------------------
 $(BUILD)/bench_round: $(call objs,tests/bench/bench_round.c $(wildcard worker/models/*.c worker/data/*.c)) $(BUILD)/libterse.a

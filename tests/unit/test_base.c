@@ -145,6 +145,68 @@ START_TEST(simd_levels_have_names_and_obey_the_environment) {
 }
 END_TEST
 
+/* Each bit on its own: what an emulator may leave out while it offers the rest. */
+START_TEST(a_level_needs_all_that_its_kernels_are_compiled_for) {
+    enum { LEAF1, LEAF7, EXTENDED, SAVED };
+    const struct { int word; unsigned bit; ts_simd without; } needed[] = {
+        {LEAF1, 12, TS_SIMD_SCALAR},    /* FMA */
+        {LEAF1, 20, TS_SIMD_SCALAR},    /* SSE4.2 */
+        {LEAF1, 23, TS_SIMD_SCALAR},    /* POPCNT */
+        {LEAF1, 27, TS_SIMD_SCALAR},    /* OSXSAVE */
+        {LEAF1, 28, TS_SIMD_SCALAR},    /* AVX */
+        {LEAF1, 29, TS_SIMD_SCALAR},    /* F16C */
+        {LEAF7, 5, TS_SIMD_SCALAR},     /* AVX2 */
+        {LEAF7, 8, TS_SIMD_SCALAR},     /* BMI2 */
+        {EXTENDED, 5, TS_SIMD_SCALAR},  /* LZCNT */
+        {SAVED, 1, TS_SIMD_SCALAR},     /* XMM */
+        {SAVED, 2, TS_SIMD_SCALAR},     /* YMM */
+        {LEAF7, 16, TS_SIMD_AVX2},      /* AVX512F */
+        {LEAF7, 17, TS_SIMD_AVX2},      /* AVX512DQ */
+        {LEAF7, 30, TS_SIMD_AVX2},      /* AVX512BW */
+        {LEAF7, 31, TS_SIMD_AVX2},      /* AVX512VL */
+        {SAVED, 5, TS_SIMD_AVX2},       /* masks */
+        {SAVED, 6, TS_SIMD_AVX2},       /* upper halves of ZMM 0 ... 15 */
+        {SAVED, 7, TS_SIMD_AVX2},       /* ZMM 16 ... 31 */
+    };
+    uint32_t all[4] = {0};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) all[needed[i].word] |= 1u << needed[i].bit;
+    for (size_t i = 0; i <= sizeof needed / sizeof needed[0]; i++) { /* the last one: nothing is left out */
+        uint32_t has[4];
+        bool whole = i == sizeof needed / sizeof needed[0];
+        memcpy(has, all, sizeof has);
+        if (!whole) has[needed[i].word] &= ~(1u << needed[i].bit);
+        ts_cpu_words words = {has[LEAF1], has[LEAF7], has[EXTENDED], has[SAVED]};
+        ts_simd best = whole ? TS_SIMD_AVX512 : needed[i].without;
+        ck_assert(ts_cpu_words_have(&words, TS_SIMD_SCALAR));
+        ck_assert(!ts_cpu_words_have(&words, TS_SIMD_NEON));
+        ck_assert_int_eq(ts_cpu_words_have(&words, TS_SIMD_AVX2), best >= TS_SIMD_AVX2);
+        ck_assert_int_eq(ts_cpu_words_have(&words, TS_SIMD_AVX512), best == TS_SIMD_AVX512);
+    }
+}
+END_TEST
+
+START_TEST(large_buffers_keep_their_bytes_when_they_grow) {
+    ts_buffer *buffer;
+    ck_assert_ok(ts_buffer_create(TS_MEM_LARGE - 1, &buffer));
+    for (int step = 0; step < 3; step++) { /* into large pages, and from large ones to larger */
+        size_t len = buffer->capacity;
+        for (size_t i = buffer->len; i < len; i++) buffer->data[i] = (uint8_t)(i * 7 + i / 4096);
+        buffer->len = len;
+        ts_mem_fail_after(0);
+        ck_assert_status(ts_buffer_reserve(buffer, 1), TERSE_ENOMEM);
+        ck_assert_uint_eq(buffer->capacity, len);
+        ck_assert_ok(ts_buffer_reserve(buffer, 1));
+        ck_assert_uint_gt(buffer->capacity, len);
+        ck_assert_uint_eq((uintptr_t)buffer->data % TS_CACHE_LINE, 0);
+        for (size_t i = 0; i < len; i++) {
+            if (buffer->data[i] != (uint8_t)(i * 7 + i / 4096)) ck_abort_msg("step %d: byte %zu", step, i);
+        }
+    }
+    ts_buffer_unref(buffer);
+    ck_assert_ptr_null(ts_mem_grow(NULL, 0, SIZE_MAX));
+}
+END_TEST
+
 START_TEST(cores_are_those_that_the_process_may_use) {
     cpu_set_t before, one;
     ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
@@ -222,6 +284,8 @@ TCase *test_base(void) {
     tcase_add_test(tests, buffers_count_their_references);
     tcase_add_test(tests, pools_keep_what_fits_within_their_limit);
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
+    tcase_add_test(tests, a_level_needs_all_that_its_kernels_are_compiled_for);
+    tcase_add_test(tests, large_buffers_keep_their_bytes_when_they_grow);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
     tcase_add_test(tests, cores_are_those_that_the_process_may_use);
     tcase_add_test(tests, cores_are_few_where_a_process_has_less_than_two);
