@@ -22,7 +22,8 @@ static const char verify_help[] =
     "DESCRIPTION\n"
     "  Checks what the file says of itself (contract, lengths), that residual and momentum are finite, and that every packet\n"
     "  without an answer decodes. Nothing is changed: what a kill has left half done is made good when the file is\n"
-    "  taken. A file that a living worker has open is not looked at.\n\n"
+    "  taken. A file that a living worker has open is not looked at; a worker that comes meanwhile waits until it is read,\n"
+    "  for 10 s at most.\n\n"
     "EXIT STATUS\n"
     "  0 all are fine; 1 one is damaged, in use, or cannot be read; 2 the command line is wrong";
 
@@ -49,9 +50,7 @@ static terse_status verify_tensor(const ts_keep *file, uint32_t t, ts_error *err
 
 static terse_status verify(const char *path, ts_error *error) {
     ts_keep *file = NULL;
-    long owner = ts_keep_owner(path);
-    if (owner) return ts_error_set(error, TERSE_ESTATE, "%s: process %ld has it open", path, owner);
-    TS_TRY(ts_keep_open_file(path, false, &file, error));
+    TS_TRY(ts_keep_open_still(path, &file, error));
     terse_status status = TERSE_OK;
     for (uint32_t t = 0; t < ts_keep_contract(file)->tensor_count && status == TERSE_OK; t++)
         status = verify_tensor(file, t, error);

@@ -90,7 +90,7 @@ static terse_status check(const ts_ckpt_source *source, const ts_keep *file, ts_
 
 static terse_status take(fold *f, const char *path, uint64_t to, ts_error *error) {
     one *next = &f->files[f->count];
-    TS_TRY(ts_keep_open_file(path, true, &next->file, error));
+    TS_TRY(ts_keep_open_settled(path, &next->file, error));
     f->count++; /* closed with the others from here on */
     TS_TRY(check(f->source, next->file, error));
     ts_keep_identity is = ts_keep_identify(next->file);
@@ -178,6 +178,14 @@ static terse_status before(const ts_ckpt_addition *addition, const char *path, c
 
 /* ---- the command -------------------------------------------------------------------------------------------------------------------- */
 
+/* Whether a file of a folder is none to be folded, which is no failure. */
+static bool leave_alone(terse_status *status, const ts_error *error) {
+    if (*status == TERSE_OK || *status == TERSE_ENOMEM) return false;
+    fprintf(stderr, "%s: left alone: %s\n", PROGRAM, error->text);
+    *status = TERSE_OK;
+    return true;
+}
+
 static terse_status collect(fold *f, const char *path, uint64_t to, ts_error *error) {
     ts_keep_files files;
     bool folder;
@@ -186,15 +194,20 @@ static terse_status collect(fold *f, const char *path, uint64_t to, ts_error *er
     f->files = ts_mem_calloc((size_t)files.count + 1, sizeof *f->files);
     terse_status status = f->files ? TERSE_OK : TERSE_ENOMEM;
     for (uint32_t i = 0; i < files.count && status == TERSE_OK; i++) {
+        status = ts_keep_settle(files.paths[i], error);
+        if (!folder || !leave_alone(&status, error)) continue;
+        ts_mem_free(files.paths[i]);
+        files.paths[i] = NULL;
+    }
+    for (uint32_t i = 0; i < files.count && status == TERSE_OK; i++) {
         uint32_t before_it = f->count;
+        if (!files.paths[i]) continue;
         status = take(f, files.paths[i], to, error);
-        if (!folder || status == TERSE_OK || status == TERSE_ENOMEM) continue;
-        fprintf(stderr, "%s: left alone: %s\n", PROGRAM, error->text);
+        if (!folder || !leave_alone(&status, error)) continue;
         ts_keep_close(f->files[before_it].file, false);
         ts_mem_free(f->files[before_it].next);
         f->files[before_it] = (one){.file = NULL};
         f->count = before_it;
-        status = TERSE_OK;
     }
     ts_keep_free_files(&files);
     if (status == TERSE_OK && f->count == 0) return ts_error_set(error, TERSE_ENOTFOUND, "%s: no file that belongs to %s", path, f->source->folder);

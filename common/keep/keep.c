@@ -10,11 +10,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/delta.h"
+
+#define READER_TURNS 500       /* so often and so long who reads the file is waited for: 10 s */
+#define READER_TURN_NS 20000000L
 
 _Static_assert(sizeof(ts_keep_head) <= TS_KEEP_PAGE, "the head has a page of its own");
 
@@ -34,24 +38,29 @@ static terse_status make_folder(const char *dir, ts_error *error) {
 }
 
 /* A POSIX lock: children of this process do not inherit it, and it ends with the process. */
-static terse_status lock(int file, const char *path, ts_error *error) {
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(file, F_SETLK, &whole) == 0) return TERSE_OK;
-    struct flock holder = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(file, F_GETLK, &holder) != 0 || holder.l_type == F_UNLCK) holder.l_pid = 0;
+static terse_status lock(int file, bool writes, const char *path, ts_error *error) {
+    struct flock holder = {.l_pid = 0};
+    for (int turn = 0; turn < READER_TURNS; turn++) {
+        struct flock whole = {.l_type = writes ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+        if (fcntl(file, F_SETLK, &whole) == 0) return TERSE_OK;
+        holder = whole;
+        if (fcntl(file, F_GETLK, &holder) != 0 || holder.l_type == F_WRLCK) break;
+        if (holder.l_type == F_RDLCK) (void)nanosleep(&(struct timespec){.tv_nsec = READER_TURN_NS}, NULL);
+    }
     return ts_error_set(error, TERSE_ESTATE, "error_feedback.keep: %s is in use by process %ld; a worker's number belongs to "
                         "one process at a time", path, (long)holder.l_pid);
 }
 
-terse_status ts_keep_lock_file(const char *path, bool makes, int *file, ts_error *error) {
+terse_status ts_keep_lock_file(const char *path, ts_keep_access access, int *file, ts_error *error) {
+    int flags = (access == TS_KEEP_READS ? O_RDONLY : O_RDWR) | (access == TS_KEEP_MAKES ? O_CREAT : 0);
     for (int turn = 0; turn < 100; turn++) {
         struct stat info, named;
-        int fd = open(path, O_RDWR | (makes ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0) return ts_error_set(error, TERSE_EIO, "error_feedback.keep: cannot open %s: %s", path, strerror(errno));
         terse_status status = TERSE_OK;
         if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid())
             status = ts_error_set(error, TERSE_EIO, "error_feedback.keep: %s is not a file of ours", path);
-        if (status == TERSE_OK) status = lock(fd, path, error);
+        if (status == TERSE_OK) status = lock(fd, access != TS_KEEP_READS, path, error);
         if (status == TERSE_OK && stat(path, &named) == 0 && named.st_ino == info.st_ino && named.st_dev == info.st_dev) {
             *file = fd;
             return TERSE_OK;
@@ -90,10 +99,10 @@ static void describe_self(ts_keep *keep, const ts_keep_options *options, const u
     head->worker = keep->worker;
     head->workers = options->workers;
     snprintf(head->job, sizeof head->job, "%s", options->job);
-    head->brief = keep->form.brief;
-    head->estimates = keep->form.estimates;
-    head->decayed = keep->form.decayed;
-    atomic_store(&head->ready, true);
+    head->brief = keep->form.brief ? TS_KEEP_FORM : 0;
+    head->estimates = keep->form.estimates ? TS_KEEP_FORM : 0;
+    head->decayed = keep->form.decayed ? TS_KEEP_FORM : 0;
+    atomic_store(&head->ready, TS_KEEP_YES);
 }
 
 /* A file of this contract, from nothing. */
@@ -121,8 +130,9 @@ static terse_status begin_file(ts_keep *keep, const ts_keep_options *options, ts
 
 /* Whether the file is one that this contract can go on from. */
 static bool fits(const ts_keep *keep, const ts_keep_head *head) {
+    ts_keep_form form = ts_keep_form_of(head);
     return head->worker == keep->worker && memcmp(head->digest, keep->contract->digest, TS_DIGEST_BYTES) == 0 &&
-           !head->brief == !keep->form.brief && !head->estimates == !keep->form.estimates && !head->decayed == !keep->form.decayed;
+           form.brief == keep->form.brief && form.estimates == keep->form.estimates && form.decayed == keep->form.decayed;
 }
 
 static terse_status go_on(ts_keep *keep, const ts_keep_head *head, ts_error *error) {
@@ -155,7 +165,7 @@ static terse_status face_other(ts_keep *keep, const ts_keep_options *options, ts
     keep->temporary = ts_mem_calloc(room, 1);
     TS_REQUIRE(keep->temporary, TERSE_ENOMEM);
     snprintf(keep->temporary, room, "%s.new", keep->path);
-    TS_TRY(ts_keep_lock_file(keep->temporary, true, &keep->file, error));
+    TS_TRY(ts_keep_lock_file(keep->temporary, TS_KEEP_MAKES, &keep->file, error));
     return begin_file(keep, options, error);
 }
 
@@ -164,7 +174,7 @@ static terse_status fill(ts_keep *keep, const ts_keep_options *options, ts_error
     ts_keep_kind kind;
     ts_error why = {""};
     TS_TRY(make_folder(options->dir, error));
-    TS_TRY(ts_keep_lock_file(keep->path, true, &keep->file, error));
+    TS_TRY(ts_keep_lock_file(keep->path, TS_KEEP_MAKES, &keep->file, error));
     terse_status status = ts_keep_read_head(keep->file, keep->path, &kind, &head, &why);
     if (status == TERSE_OK && kind == TS_KEEP_EMPTY) status = begin_file(keep, options, error);
     else if (status == TERSE_OK && fits(keep, &head)) status = go_on(keep, &head, &why);
@@ -238,7 +248,7 @@ const ts_keep *ts_keep_other(const ts_keep *keep) { return keep->other; }
 ts_keep_identity ts_keep_identify(const ts_keep *keep) {
     const ts_keep_head *head = keep->head;
     ts_keep_identity is = {.worker = head->worker, .workers = head->workers, .incarnation = head->incarnation,
-                           .epoch = head->epoch, .run = head->run, .ended = atomic_load(&head->ended)};
+                           .epoch = head->epoch, .run = head->run, .ended = atomic_load(&head->ended) == TS_KEEP_YES};
     snprintf(is.job, sizeof is.job, "%.*s", TS_KEEP_JOB_CHARS - 1, head->job);
     for (uint32_t i = 0; i < keep->contract->slice_count; i++)
         if (keep->slots[i].len > 0 && keep->slots[i].step + 1 > is.steps) is.steps = keep->slots[i].step + 1;
@@ -248,10 +258,10 @@ ts_keep_identity ts_keep_identify(const ts_keep *keep) {
 void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch, uint64_t run) {
     keep->head->epoch = epoch;
     keep->head->run = run;
-    atomic_store(&keep->head->ended, false);
+    atomic_store(&keep->head->ended, 0);
 }
 
-void ts_keep_set_ended(ts_keep *keep) { atomic_store(&keep->head->ended, true); }
+void ts_keep_set_ended(ts_keep *keep) { atomic_store(&keep->head->ended, TS_KEEP_YES); }
 
 void ts_keep_forget(ts_keep *keep) {
     for (uint32_t i = 0; i < keep->contract->slice_count; i++) {

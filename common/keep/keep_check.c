@@ -14,6 +14,13 @@ static bool slots_fit(const ts_keep *keep) {
     return true;
 }
 
+/* The tensor that was copied aside. */
+static bool backup_fits(const ts_keep *keep) {
+    uint32_t phase = atomic_load(&keep->head->backup), t = keep->head->backup_tensor;
+    if (t >= keep->contract->tensor_count) return false;
+    return phase == TS_BACKUP_IDLE || ((phase == TS_BACKUP_TAKEN || phase == TS_BACKUP_COMMITTED) && !keep->tensors[t].guarded);
+}
+
 /* Blocks at work, whose old values go back. */
 static bool lanes_fit(const ts_guard_record *record, size_t n) {
     for (unsigned lane = 0; lane < TS_GUARD_LANES; lane++) {
@@ -58,7 +65,7 @@ static bool guard_fits(const ts_keep *keep) {
 terse_status ts_keep_check(const ts_keep *keep, ts_error *error) {
     const ts_keep_head *head = keep->head;
     bool fine = memchr(head->job, '\0', sizeof head->job) != NULL && slots_fit(keep);
-    if (fine && keep->takes) /* else its owner may be changing it, and nobody follows it */
-        fine = atomic_load(&head->backup) <= TS_BACKUP_COMMITTED && head->backup_tensor < keep->contract->tensor_count && guard_fits(keep);
+    if (fine && (keep->takes || keep->still)) /* else its owner may be changing it, and nobody follows it */
+        fine = backup_fits(keep) && guard_fits(keep);
     return fine ? TERSE_OK : ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", keep->path);
 }

@@ -16,6 +16,16 @@ static bool all_zero(const void *bytes, size_t len) {
     return len == 0;
 }
 
+static bool is_yes_or_no(const ts_keep_head *head) {
+    const uint8_t form[] = {head->brief, head->estimates, head->decayed};
+    const uint32_t word[] = {atomic_load(&head->ready), atomic_load(&head->ended)};
+    for (unsigned i = 0; i < 3; i++)
+        if (form[i] != 0 && form[i] != TS_KEEP_FORM) return false;
+    for (unsigned i = 0; i < 2; i++)
+        if (word[i] != 0 && word[i] != TS_KEEP_YES) return false;
+    return true;
+}
+
 terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, ts_keep_head *head, ts_error *error) {
     struct stat info;
     ssize_t got = -1;
@@ -31,7 +41,11 @@ terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, t
     if (memcmp(head->magic, TS_KEEP_MAGIC, sizeof head->magic) != 0)
         return ts_error_set(error, TERSE_EVERSION, "%s: written by another version of Terse (%.8s, this one reads %s)", path,
                             head->magic, TS_KEEP_MAGIC);
-    if (!atomic_load(&head->ready)) return TERSE_OK;
+    if (!is_yes_or_no(head)) return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", path);
+    if (atomic_load(&head->ready) != TS_KEEP_YES) { /* one that was complete has had a life */
+        if (head->incarnation == 0 && head->epoch == 0) return TERSE_OK;
+        return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", path);
+    }
     if ((uint64_t)info.st_size != head->bytes)
         return ts_error_set(error, TERSE_ECORRUPT, "%s: torn: it has %lld bytes of %llu", path, (long long)info.st_size,
                             (unsigned long long)head->bytes);
@@ -71,7 +85,7 @@ terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **
     keep->found = true;
     keep->worker = head.worker;
     keep->bytes = (size_t)head.bytes;
-    keep->form = (ts_keep_form){.brief = head.brief, .estimates = head.estimates, .decayed = head.decayed};
+    keep->form = ts_keep_form_of(&head);
     keep->path = ts_mem_strdup(path);
     terse_status status = keep->path ? read_contract(keep, &head, error) : TERSE_ENOMEM;
     if (status == TERSE_OK) status = ts_keep_make_tables(keep);
@@ -95,7 +109,7 @@ terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **
 terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_error *error) {
     int file = -1;
     if (takes) {
-        TS_TRY(ts_keep_lock_file(path, false, &file, error));
+        TS_TRY(ts_keep_lock_file(path, TS_KEEP_WRITES, &file, error));
     } else {
         file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (file < 0) return ts_error_set(error, TERSE_EIO, "cannot open %s: %s", path, strerror(errno));
@@ -107,6 +121,22 @@ terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_e
     if (status == TERSE_OK) return TERSE_OK;
     ts_keep_close(*out, false);
     *out = NULL;
+    return status;
+}
+
+terse_status ts_keep_open_still(const char *path, ts_keep **out, ts_error *error) {
+    ts_keep *keep = NULL;
+    int file = -1;
+    TS_TRY(ts_keep_lock_file(path, TS_KEEP_READS, &file, error));
+    terse_status status = ts_keep_describe(file, path, false, &keep, error);
+    if (status != TERSE_OK) {
+        close(file);
+        return status;
+    }
+    keep->still = true;
+    status = ts_keep_check(keep, error);
+    if (status == TERSE_OK) *out = keep;
+    else ts_keep_close(keep, false);
     return status;
 }
 

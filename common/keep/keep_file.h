@@ -5,11 +5,13 @@
 
 #include "common/keep/keep.h"
 
-#define TS_KEEP_MAGIC "TERSEKP2"
+#define TS_KEEP_MAGIC "TERSEKP3"
 #define TS_KEEP_PAGE ((size_t)4096)
 #define TS_KEEP_PATH_CHARS 1024
+#define TS_KEEP_YES 0x59e55e59u /* neither this nor 0 becomes the other by a bit or two */
+#define TS_KEEP_FORM 0xa5u
 
-typedef enum { TS_BACKUP_IDLE, TS_BACKUP_TAKEN, TS_BACKUP_COMMITTED } ts_backup_phase;
+typedef enum { TS_BACKUP_IDLE, TS_BACKUP_TAKEN = 0x3a35c6c9, TS_BACKUP_COMMITTED = 0x4c536339 } ts_backup_phase;
 
 typedef struct {
     char magic[8];
@@ -19,9 +21,9 @@ typedef struct {
     uint64_t epoch, run;
     uint32_t worker, incarnation, workers;
     char job[TS_KEEP_JOB_CHARS];
-    uint8_t brief, estimates, decayed;
-    _Atomic uint32_t ended;         /* the job has */
-    _Atomic uint32_t ready;         /* the file is complete */
+    uint8_t brief, estimates, decayed; /* 0 or TS_KEEP_FORM */
+    _Atomic uint32_t ended;         /* 0 or TS_KEEP_YES: the job has */
+    _Atomic uint32_t ready;         /* 0 or TS_KEEP_YES: the file is complete */
     _Atomic uint32_t backup;        /* ts_backup_phase */
     uint32_t backup_tensor;
     /* A hand-over (keep_move.h): what this file gives, and has taken; 0: nothing is under way. */
@@ -57,7 +59,7 @@ struct ts_keep {
     char *path, *temporary; /* [own] temporary: where it lies as long as `other` has its place; else NULL */
     uint8_t *map;
     size_t bytes;
-    bool found, takes;
+    bool found, takes, still; /* still: nobody changes it, though it is only looked at */
     ts_keep *other;         /* [own] or NULL */
     ts_keep_form form;
     ts_keep_head *head;
@@ -82,7 +84,11 @@ terse_status ts_keep_make_tables(ts_keep *keep) TERSE_NODISCARD;
 
 /* ---- keep_describe.c: any file ---- */
 typedef enum { TS_KEEP_EMPTY, TS_KEEP_OURS, TS_KEEP_FOREIGN } ts_keep_kind;
-/* Reads the head of an open file. kind: [out] EMPTY also for one that was never completed. head: [out] unless EMPTY. */
+/* What the head says is in the file. */
+static inline ts_keep_form ts_keep_form_of(const ts_keep_head *head) {
+    return (ts_keep_form){.brief = head->brief != 0, .estimates = head->estimates != 0, .decayed = head->decayed != 0};
+}
+/* Reads the head of an open file. kind: [out] EMPTY also for one that was never completed. head: [out] */
 terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, ts_keep_head *head, ts_error *error)
     TERSE_NODISCARD;
 /* Maps an open file by its own description, hand-overs as they are. file: taken over on success, with its lock. path: copied. */
@@ -102,7 +108,8 @@ terse_status ts_keep_copy(const ts_keep *keep, const char *path, ts_error *error
 
 /* keep.c */
 terse_status ts_keep_map(ts_keep *keep, bool writes, ts_error *error) TERSE_NODISCARD;
-/* Opens and locks the file of that name, which another process may just be removing. */
-terse_status ts_keep_lock_file(const char *path, bool makes, int *file, ts_error *error) TERSE_NODISCARD;
+typedef enum { TS_KEEP_READS, TS_KEEP_WRITES, TS_KEEP_MAKES } ts_keep_access; /* MAKES: writes, and it need not be there */
+/* Opens and locks the file of that name, which another process may just be removing. Who only reads it is waited for. */
+terse_status ts_keep_lock_file(const char *path, ts_keep_access access, int *file, ts_error *error) TERSE_NODISCARD;
 
 #endif

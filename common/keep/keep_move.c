@@ -15,6 +15,8 @@
 #include "common/ckpt/ckpt_manifest.h"
 #include "common/keep/keep_file.h"
 
+#define ASIDE ".moved" /* a receiver's next file; `.new` is one that its worker begins */
+
 static void in_order(void) { atomic_signal_fence(memory_order_seq_cst); }
 
 static void set(_Atomic uint64_t *word, uint64_t value) {
@@ -75,52 +77,84 @@ static void empty(ts_keep *keep) {
 
 /* ---- what was interrupted --------------------------------------------------------------------------------------------------- */
 
-/* Whether the checkpoint that the residual was announced to exists. */
-static bool is_committed(const char *path, uint64_t epoch) {
+/* What becomes of a residual that was under way to something which is there, but cannot be read: nobody knows, so nothing. */
+static terse_status unsure(const ts_keep *keep, const char *way, const char *why, ts_error *error) {
+    return ts_error_set(error, TERSE_ESTATE, "%s: a hand-over of its residual %s %.600s was interrupted, and whether it took place cannot "
+                        "be told: %.700s. Make that readable again; or, where it is lost, remove it first", keep->path, way,
+                        keep->head->partner, why);
+}
+
+/* TERSE_OK: the checkpoint that the residual was announced to exists. TERSE_ENOTFOUND: it does not, or is another. */
+static terse_status find_committed(const char *path, uint64_t epoch, ts_error *why) {
     ts_ckpt_manifest manifest = {0};
+    struct stat info;
     uint64_t is = 0;
-    if (ts_ckpt_manifest_read(path, &manifest, NULL) != TERSE_OK) return false;
+    if (lstat(path, &info) != 0 && errno == ENOENT) return TERSE_ENOTFOUND;
+    terse_status status = ts_ckpt_manifest_read(path, &manifest, why);
+    if (status != TERSE_OK) return status == TERSE_ENOTFOUND ? TERSE_ECORRUPT : status;
     bool same = ts_ckpt_get_hex(manifest.epoch, &is) && is == epoch;
     ts_ckpt_manifest_free(&manifest);
-    return same;
+    return same ? TERSE_OK : TERSE_ENOTFOUND;
 }
 
-/* The head of another file as it is now; false when there is none. Not of one that this process has locked. */
-static bool peek(const char *path, ts_keep_head *head) {
+/*
+ * The head of another file as it is now. Not of one that this process has locked, since closing it gives up the lock.
+ * Returns TERSE_OK; TERSE_ENOTFOUND: nothing is there, or nothing in it; else it cannot be read: why says.
+ */
+static terse_status peek(const char *path, ts_keep_head *head, ts_error *why) {
     ts_keep_kind kind = TS_KEEP_EMPTY;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) return false;
-    bool read = ts_keep_read_head(file, path, &kind, head, NULL) == TERSE_OK && kind != TS_KEEP_EMPTY;
+    if (file < 0 && errno == ENOENT) return TERSE_ENOTFOUND;
+    if (file < 0) return ts_error_set(why, TERSE_EIO, "%s", strerror(errno));
+    terse_status status = ts_keep_read_head(file, path, &kind, head, why);
     close(file);
-    return read;
+    return status == TERSE_OK && kind == TS_KEEP_EMPTY ? TERSE_ENOTFOUND : status;
 }
 
-static void finish_given(ts_keep *keep) {
+static terse_status finish_given(ts_keep *keep, ts_error *error) {
     ts_keep_head *head = keep->head, other;
     uint64_t given = atomic_load(&head->given);
+    ts_error why = {""};
     if (head->given_kind == TS_KEEP_TO_CHECKPOINT) {
-        if (is_committed(head->partner, given)) ts_keep_spend(keep);
-    } else if (peek(head->partner, &other) && atomic_load(&other.took) == given) {
+        terse_status status = find_committed(head->partner, given, &why);
+        if (status == TERSE_OK) ts_keep_spend(keep);
+        else if (status != TERSE_ENOTFOUND) return unsure(keep, "to the checkpoint", why.text, error);
+        set(&head->given, 0);
+        return TERSE_OK;
+    }
+    terse_status status = peek(head->partner, &other, &why);
+    if (status != TERSE_OK && status != TERSE_ENOTFOUND) return unsure(keep, "to", why.text, error);
+    if (status == TERSE_OK && atomic_load(&other.took) == given) {
         empty(keep);
     } else {
         char aside[TS_KEEP_PATH_CHARS + 8];
-        snprintf(aside, sizeof aside, "%s.new", head->partner);
-        (void)unlink(aside);
+        snprintf(aside, sizeof aside, "%s" ASIDE, head->partner);
+        if (head->partner[0]) (void)unlink(aside);
     }
     set(&head->given, 0);
+    return TERSE_OK;
+}
+
+static terse_status open_raw(const char *path, ts_keep **out, ts_error *error) {
+    int file = -1;
+    TS_TRY(ts_keep_lock_file(path, TS_KEEP_WRITES, &file, error));
+    terse_status status = ts_keep_describe(file, path, true, out, error);
+    if (status != TERSE_OK) close(file);
+    return status;
 }
 
 /* The giver is emptied before anything else is done with what it gave. */
 static terse_status finish_took(ts_keep *keep, ts_error *error) {
     ts_keep_head *head = keep->head, other;
     uint64_t took = atomic_load(&head->took);
-    if (peek(head->partner, &other) && atomic_load(&other.given) == took) {
+    ts_error why = {""};
+    terse_status status = peek(head->partner, &other, &why);
+    if (status != TERSE_OK && status != TERSE_ENOTFOUND) return unsure(keep, "from", why.text, error);
+    if (status == TERSE_OK && atomic_load(&other.given) == took) {
         ts_keep *giver = NULL;
-        int file = -1;
-        TS_TRY(ts_keep_lock_file(head->partner, false, &file, error));
-        terse_status status = ts_keep_describe(file, head->partner, true, &giver, error);
-        if (status != TERSE_OK) close(file);
-        TS_TRY(status);
+        status = open_raw(head->partner, &giver, &why);
+        if (status == TERSE_ESTATE) return ts_error_set(error, status, "%s", why.text); /* it is open: another does this just now */
+        if (status != TERSE_OK) return unsure(keep, "from", why.text, error);
         if (atomic_load(&giver->head->given) == took) empty(giver);
         set(&giver->head->given, 0);
         ts_keep_close(giver, false);
@@ -131,33 +165,33 @@ static terse_status finish_took(ts_keep *keep, ts_error *error) {
 
 terse_status ts_keep_settle_move(ts_keep *keep, ts_error *error) {
     keep->head->partner[TS_KEEP_PATH_CHARS - 1] = '\0';
-    if (atomic_load(&keep->head->given)) finish_given(keep);
+    if (atomic_load(&keep->head->given)) TS_TRY(finish_given(keep, error));
     if (atomic_load(&keep->head->took)) return finish_took(keep, error);
     return TERSE_OK;
 }
 
-/* ---- to another worker's file ----------------------------------------------------------------------------------------------- */
-
-/* Finishes what was interrupted, and lets go: a look at the one file would take the lock from it. */
-static terse_status prepare(const char *path, ts_error *error) {
+terse_status ts_keep_settle(const char *path, ts_error *error) {
     ts_keep *keep = NULL;
     TS_TRY(ts_keep_open_file(path, true, &keep, error));
     ts_keep_close(keep, false);
     return TERSE_OK;
 }
 
-static terse_status open_raw(const char *path, ts_keep **out, ts_error *error) {
-    int file = -1;
-    TS_TRY(ts_keep_lock_file(path, false, &file, error));
-    terse_status status = ts_keep_describe(file, path, true, out, error);
-    if (status != TERSE_OK) close(file);
-    return status;
+terse_status ts_keep_open_settled(const char *path, ts_keep **out, ts_error *error) {
+    ts_keep *keep = NULL;
+    TS_TRY(open_raw(path, &keep, error));
+    if (!atomic_load(&keep->head->given) && !atomic_load(&keep->head->took)) {
+        *out = keep;
+        return TERSE_OK;
+    }
+    ts_keep_close(keep, false);
+    return ts_error_set(error, TERSE_ESTATE, "another hand-over of %s is at work", path);
 }
+
+/* ---- to another worker's file ----------------------------------------------------------------------------------------------- */
 
 static terse_status check_pair(const ts_keep *from, const ts_keep *to, ts_error *error) {
     const ts_keep_head *a = from->head, *b = to->head;
-    if (atomic_load(&a->given) || atomic_load(&a->took) || atomic_load(&b->given) || atomic_load(&b->took))
-        return ts_error_set(error, TERSE_ESTATE, "another hand-over of %s or %s is at work", from->path, to->path);
     if (a->epoch == 0 || a->epoch != b->epoch)
         return ts_error_set(error, TERSE_EMISMATCH, "%s is of epoch %016llx, %s of %016llx: a residual goes to a worker of the same "
                             "epoch only, or into that epoch's checkpoint (`terse ckpt keep fold`)", from->path,
@@ -199,7 +233,7 @@ static terse_status move(ts_keep *from, const ts_keep *to, const char *giver, co
     uint64_t id;
     TS_TRY(check_pair(from, to, error));
     TS_TRY(make_id(&id));
-    int len = snprintf(aside, sizeof aside, "%s.new", receiver);
+    int len = snprintf(aside, sizeof aside, "%s" ASIDE, receiver);
     TS_REQUIRE(len > 0 && (size_t)len < sizeof aside, TERSE_ELIMIT);
     *moved = (ts_keep_moved){.moved = ts_keep_mass_all(from)};
     moved->packets_left = moved->moved.packets;
@@ -230,10 +264,10 @@ terse_status ts_keep_move(const char *from, const char *to, ts_keep_moved *moved
     char *whole_from = realpath(from, NULL), *whole_to = realpath(to, NULL);
     terse_status status = whole_from && whole_to ? TERSE_OK : TERSE_EIO;
     if (status == TERSE_OK && (strlen(whole_from) >= TS_KEEP_PATH_CHARS || strlen(whole_to) >= TS_KEEP_PATH_CHARS)) status = TERSE_ELIMIT;
-    if (status == TERSE_OK) status = prepare(whole_to, error);
-    if (status == TERSE_OK) status = prepare(whole_from, error);
-    if (status == TERSE_OK) status = open_raw(whole_from, &giver, error);
-    if (status == TERSE_OK) status = open_raw(whole_to, &receiver, error);
+    if (status == TERSE_OK) status = ts_keep_settle(whole_to, error);
+    if (status == TERSE_OK) status = ts_keep_settle(whole_from, error);
+    if (status == TERSE_OK) status = ts_keep_open_settled(whole_from, &giver, error);
+    if (status == TERSE_OK) status = ts_keep_open_settled(whole_to, &receiver, error);
     if (status == TERSE_OK) status = move(giver, receiver, whole_from, whole_to, moved, error);
     ts_keep_close(receiver, false);
     ts_keep_close(giver, status == TERSE_OK && moved->packets_left == 0); /* nothing is left in it */

@@ -34,6 +34,14 @@ typedef struct {
  */
 terse_status ts_keep_move(const char *from, const char *to, ts_keep_moved *moved, ts_error *error) TERSE_NODISCARD;
 
+/*
+ * For who takes several files: first each is settled (what was interrupted is finished, and the file let go), then each is
+ * opened, locked, as it is. Looking at a hand-over's other file would give up the lock on it, were it one of those.
+ * Return as ts_keep_open_file; the second TERSE_ESTATE when a hand-over of the file is at work.
+ */
+terse_status ts_keep_settle(const char *path, ts_error *error) TERSE_NODISCARD;
+terse_status ts_keep_open_settled(const char *path, ts_keep **out, ts_error *error) TERSE_NODISCARD;
+
 /* ---- to a checkpoint: announce, then its manifest appears at `manifest` with the epoch, then spend ---------------------- */
 
 /*

@@ -315,6 +315,8 @@ START_TEST(a_damaged_file_is_named) {
         {(off_t)offsetof(ts_keep_head, contract_bytes) + 7, 1, "its contract cannot be that long"},
         {(off_t)TS_KEEP_PAGE + 2, 0xff, "its contract"},
         {(off_t)offsetof(ts_keep_head, digest), 0, "its contract is another"},
+        {(off_t)offsetof(ts_keep_head, ready), 0, "what it says of itself cannot be"}, /* a file without an end holds nothing; this one does */
+        {(off_t)offsetof(ts_keep_head, ended), 1, "what it says of itself cannot be"},
     };
     make_dir();
     for (size_t i = 0; i <= sizeof faults / sizeof faults[0]; i++) {
@@ -353,7 +355,8 @@ static void damage_all(const fault faults[2]) {
 
 START_TEST(a_damaged_file_leads_nowhere) {
     static const fault faults[][2] = {
-        {{(off_t)offsetof(ts_keep_head, backup), TS_BACKUP_TAKEN}, {(off_t)offsetof(ts_keep_head, backup_tensor), 1}},
+        {{(off_t)offsetof(ts_keep_head, backup), 1}, {0, 0}},
+        {{(off_t)offsetof(ts_keep_head, backup_tensor), 1}, {0, 0}},
         {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(tensor), 1}},
         {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(lane[1]) + 7, 0x7f}},
         {{GUARD(phase), TS_GUARD_SWEEP}, {GUARD(lane[0]), ELEMS + 1}},
@@ -382,6 +385,45 @@ START_TEST(a_damaged_file_leads_nowhere) {
         close_stage(&s);
         remove_dir();
     }
+}
+END_TEST
+
+/* Any one bit of what the file says of itself, its contract included: the file is refused by name, or holds what it held. */
+START_TEST(a_flipped_bit_takes_nothing_away) {
+    make_dir();
+    leave_something();
+    int file = open(path, O_RDWR);
+    off_t last = (off_t)offsetof(ts_keep_head, guard), pages = (off_t)TS_KEEP_PAGE;
+    ts_keep_mass held = look(NULL);
+    size_t refused = 0, same = 0;
+    uint64_t contract_bytes = 0;
+    ck_assert_int_eq(pread(file, &contract_bytes, sizeof contract_bytes, (off_t)offsetof(ts_keep_head, contract_bytes)), sizeof contract_bytes);
+    for (off_t at = 0; at < pages + (off_t)contract_bytes; at = at + 1 == last ? pages : at + 1) {
+        uint8_t was, is;
+        ck_assert_int_eq(pread(file, &was, 1, at), 1);
+        for (unsigned bit = 0; bit < 8; bit++) {
+            is = was ^ (uint8_t)(1u << bit);
+            ck_assert_int_eq(pwrite(file, &is, 1, at), 1);
+            ts_keep *keep = NULL;
+            ts_error error = {""};
+            terse_status status = ts_keep_open_file(path, true, &keep, &error);
+            if (status == TERSE_OK) {
+                ts_keep_mass mass = ts_keep_mass_all(keep);
+                ts_keep_identity identity = ts_keep_identify(keep);
+                ck_assert_msg(mass.l1 == held.l1 && mass.packets == held.packets && !identity.ended, "byte %lld, bit %u", (long long)at, bit);
+                ts_keep_close(keep, false);
+                same++;
+            } else {
+                ck_assert_msg(strstr(error.text, path) != NULL, "byte %lld, bit %u: %s", (long long)at, bit, error.text);
+                refused++;
+            }
+            ck_assert_int_eq(pwrite(file, &was, 1, at), 1);
+        }
+    }
+    close(file);
+    ck_assert_uint_gt(refused, 1000);
+    ck_assert_uint_gt(same, 1000);
+    remove_dir();
 }
 END_TEST
 
@@ -415,6 +457,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, packets_count_as_the_ledger_says);
     tcase_add_test(tests, a_damaged_file_is_named);
     tcase_add_test(tests, a_damaged_file_leads_nowhere);
+    tcase_add_test(tests, a_flipped_bit_takes_nothing_away);
     tcase_add_test(tests, killed_in_the_sweep_of_a_tensor_with_fewer_slices_than_the_last);
     return tests;
 }

@@ -334,6 +334,166 @@ START_TEST(what_was_announced_counts_when_the_checkpoint_is_there) {
 }
 END_TEST
 
+/* ---- what cannot be read ------------------------------------------------------------------------------------------------------- */
+
+/* Marks of a hand-over that was killed behind the rename: the receiver has it, the giver was not emptied. */
+static void mark_given(void) {
+    ts_keep *from = NULL, *to = NULL;
+    ts_error error = {""};
+    ck_assert_ok(ts_keep_open_file(giver, true, &from, &error));
+    ck_assert_ok(ts_keep_open_file(receiver, true, &to, &error));
+    snprintf(from->head->partner, TS_KEEP_PATH_CHARS, "%s", receiver);
+    snprintf(to->head->partner, TS_KEEP_PATH_CHARS, "%s", giver);
+    atomic_store(&from->head->given, 4711);
+    atomic_store(&to->head->took, 4711);
+    ts_keep_close(from, false);
+    ts_keep_close(to, false);
+}
+
+static void flip_first_byte(const char *path) {
+    uint8_t byte;
+    int file = open(path, O_RDWR);
+    ck_assert_int_eq(pread(file, &byte, 1, 0), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(file, &byte, 1, 0), 1);
+    close(file);
+}
+
+static void is_unsure(const char *path, const char *of) {
+    ts_keep *keep = NULL;
+    ts_error error = {""};
+    ck_assert_int_eq(ts_keep_open_file(path, true, &keep, &error), TERSE_ESTATE);
+    ck_assert_msg(strstr(error.text, path) && strstr(error.text, of) && strstr(error.text, "cannot be told"), "%s", error.text);
+}
+
+static double holds(const char *path) {
+    ts_keep *keep = NULL;
+    ts_error error = {""};
+    terse_status status = ts_keep_open_file(path, true, &keep, &error);
+    ck_assert_msg(status == TERSE_OK, "%s", error.text);
+    double l1 = ts_keep_mass_all(keep).l1;
+    ts_keep_close(keep, false);
+    return l1;
+}
+
+START_TEST(a_side_that_cannot_be_read_is_not_taken_for_absent) {
+    open_case();
+    for (int which = 0; which < 3; which++) {
+        const char *broken = which ? giver : receiver, *other = which ? receiver : giver;
+        leave(0, false, EPOCH, false);
+        leave(1, false, EPOCH, false);
+        mark_given();
+        if (which < 2) {
+            flip_first_byte(broken);
+        } else { /* neither is a folder a file */
+            ck_assert_int_eq(unlink(broken), 0);
+            ck_assert_int_eq(mkdir(broken, 0700), 0);
+        }
+        for (int again = 0; again < 2; again++) is_unsure(other, broken);
+        if (which < 2) {
+            flip_first_byte(broken); /* readable again: it took place */
+            ck_assert_double_gt(holds(receiver), 0);
+            ck_assert_double_eq(holds(giver), 0);
+        } else {
+            ck_assert_int_eq(rmdir(broken), 0); /* gone: nothing is waited for */
+            ck_assert_double_gt(holds(other), 0);
+        }
+        (void)unlink(giver);
+        (void)unlink(receiver);
+    }
+    close_case();
+}
+END_TEST
+
+START_TEST(a_manifest_that_cannot_be_read_is_not_taken_for_absent) {
+    char manifest[128];
+    ts_keep *keep = NULL;
+    ts_error error = {""};
+    open_case();
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", dir);
+    leave(0, false, EPOCH, true);
+    ck_assert_ok(ts_keep_open_file(giver, true, &keep, &error));
+    ck_assert_ok(ts_keep_announce(keep, manifest, 0xcd));
+    ts_keep_close(keep, false);
+    write_manifest(manifest, "00000000000000cd");
+    flip_first_byte(manifest);
+    is_unsure(giver, manifest);
+    flip_first_byte(manifest);
+    ck_assert_double_eq(holds(giver), 0);
+    close_case();
+}
+END_TEST
+
+/* ---- who has it meanwhile -------------------------------------------------------------------------------------------------------- */
+
+static long owner_for_others(const char *path) {
+    int pipes[2];
+    long owner = -1;
+    ck_assert_int_eq(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        owner = ts_keep_owner(path);
+        _exit(write(pipes[1], &owner, sizeof owner) != (ssize_t)sizeof owner);
+    }
+    ck_assert_int_eq(read(pipes[0], &owner, sizeof owner), sizeof owner);
+    waitpid(child, NULL, 0);
+    close(pipes[0]);
+    close(pipes[1]);
+    return owner;
+}
+
+START_TEST(who_takes_both_files_keeps_both_locks) {
+    ts_keep *both[2] = {NULL};
+    ts_error error = {""};
+    open_case();
+    leave(0, false, EPOCH, false);
+    leave(1, false, EPOCH, false);
+    mark_given();
+    ck_assert_int_eq(ts_keep_open_settled(giver, &both[0], &error), TERSE_ESTATE); /* first what was interrupted */
+    ck_assert_ok(ts_keep_settle(giver, &error));
+    ck_assert_ok(ts_keep_settle(receiver, &error));
+    ck_assert_ok(ts_keep_open_settled(giver, &both[0], &error));
+    ck_assert_ok(ts_keep_open_settled(receiver, &both[1], &error));
+    ck_assert_int_eq(owner_for_others(giver), getpid());
+    ck_assert_int_eq(owner_for_others(receiver), getpid());
+    for (int i = 0; i < 2; i++) ts_keep_close(both[i], false);
+    ck_assert_double_eq(holds(giver), 0);
+    close_case();
+}
+END_TEST
+
+START_TEST(who_reads_a_file_is_waited_for) {
+    ts_keep *keep = NULL;
+    ts_error error = {""};
+    int said;
+    open_case();
+    leave(0, false, EPOCH, true);
+    ck_assert_ok(ts_keep_open_still(giver, &keep, &error));
+    pid_t worker = fork();
+    if (worker == 0) {
+        ts_keep *taken = NULL;
+        _exit(ts_keep_open_file(giver, true, &taken, &error) == TERSE_OK ? 0 : 1);
+    }
+    usleep(100000); /* it is waiting by then, or comes later and has no need to */
+    ts_keep_mass mass = ts_keep_mass_all(keep);
+    ck_assert_uint_eq(mass.packets, 1);
+    ts_keep_close(keep, false);
+    ck_assert_int_eq(waitpid(worker, &said, 0), worker);
+    ck_assert(WIFEXITED(said) && WEXITSTATUS(said) == 0);
+    /* And it waits for nobody: whose file it is may live for long. */
+    ck_assert_ok(ts_keep_open_file(giver, true, &keep, &error));
+    pid_t reader = fork();
+    if (reader == 0) {
+        ts_keep *still = NULL;
+        _exit(ts_keep_open_still(giver, &still, &error) == TERSE_ESTATE && strstr(error.text, "in use by process") ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(reader, &said, 0), reader);
+    ck_assert(WIFEXITED(said) && WEXITSTATUS(said) == 0);
+    ts_keep_close(keep, false);
+    close_case();
+}
+END_TEST
+
 TCase *test_keep_move(void);
 TCase *test_keep_move(void) {
     TCase *tests = tcase_create("keep_move");
@@ -342,5 +502,9 @@ TCase *test_keep_move(void) {
     tcase_add_test(tests, what_does_not_belong_together_stays_apart);
     tcase_add_test(tests, a_hand_over_that_is_killed_neither_loses_nor_doubles);
     tcase_add_test(tests, what_was_announced_counts_when_the_checkpoint_is_there);
+    tcase_add_test(tests, a_side_that_cannot_be_read_is_not_taken_for_absent);
+    tcase_add_test(tests, a_manifest_that_cannot_be_read_is_not_taken_for_absent);
+    tcase_add_test(tests, who_takes_both_files_keeps_both_locks);
+    tcase_add_test(tests, who_reads_a_file_is_waited_for);
     return tests;
 }
