@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/worker_place.h"
 
 static ts_proof_subject subject_of(const ts_job *job, uint32_t peer) {
     const ts_link *link = &job->server->links[peer];
@@ -69,6 +70,7 @@ static terse_status look_at(ts_job *job, uint32_t peer, const Terse__Proof *proo
     ts_proof_subject subject = subject_of(job, peer);
     if (ts_secret_verify(server->secret, TS_PROVER_WORKER, &subject, proof->proof.data, proof->proof.len)) {
         link->proven = true; /* its Hello follows */
+        ts_place_proven(server, peer);
         return TERSE_OK;
     }
     refuse(job, peer, "its secret is not the servers'");

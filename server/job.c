@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/config/config_plan.h"
 #include "server/admission.h"
 #include "server/flow.h"
 #include "server/worker_loss.h"
@@ -112,6 +113,17 @@ static uint64_t least_set(uint64_t a, uint64_t b) { return a == 0 || (b > 0 && b
 uint64_t ts_job_memory_limit(const ts_job *job) {
     const ts_config *config = job->config ? job->config : job->server->config;
     return least_set(config->job.memory_bytes, config->limits.job_bytes);
+}
+
+terse_status ts_job_memory_for(const ts_job *job, uint32_t server, uint32_t workers, uint64_t *need) {
+    uint64_t limit = ts_job_memory_limit(job);
+    ts_plan plan;
+    if (limit == 0) return TERSE_OK;
+    TS_TRY(ts_plan_of(job->config, job->contract, workers, &plan));
+    uint64_t bytes = plan.server[server].memory;
+    ts_plan_free(&plan);
+    if (need) *need = bytes;
+    return bytes <= limit ? TERSE_OK : TERSE_ELIMIT;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------------- */

@@ -117,6 +117,11 @@ ts_job_label ts_job_labelled(const ts_job *job);
 
 /* The peer number of a worker, and its name for messages. */
 uint32_t ts_job_peer(const ts_job *job, uint32_t worker);
+/*
+ * Whether a server's part of the job, whose contract is known, stays below ts_job_memory_limit with so many workers. need:
+ * [out] bytes, NULL is fine. Returns TERSE_OK, TERSE_ELIMIT, TERSE_ENOMEM.
+ */
+terse_status ts_job_memory_for(const ts_job *job, uint32_t server, uint32_t workers, uint64_t *need) TERSE_NODISCARD;
 const char *ts_job_worker_name(const ts_job *job, uint32_t worker);
 
 #endif

@@ -49,6 +49,9 @@ static void send_ack(const ts_job *job, uint32_t peer, Terse__Ack *ack, const ui
     ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_ACK;
     header.ack = ack;
+    const ts_peer *to = &job->server->transport->peers[peer];
+    uint32_t life = to->role == TS_ROLE_WORKER && to->index < job->members.count ? job->members.members[to->index].incarnation : 0;
+    ack->incarnation = life > 1 ? life : 0;
     ack->n_slices = count;
     ack->slices = (uint32_t *)(uintptr_t)slices; /* protobuf-c has no const; packing only reads */
     ts_link_control(job->server, peer, &header);

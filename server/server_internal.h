@@ -23,6 +23,7 @@ typedef struct {
     uint64_t corrupt, other_version, rejected;
     uint64_t denied;                    /* proofs of the secret that were wrong or missing */
     bool proven;                        /* it knows the secret */
+    uint64_t suing_us;                  /* it came for a worker's place at this time, and gets it with its proof; 0: it has, or is none */
     struct {
         bool made;
         uint8_t own_nonce[TS_NONCE_BYTES], nonce[TS_NONCE_BYTES]; /* this server's, and what its last Hello said */
@@ -50,6 +51,7 @@ struct ts_server {
     uint32_t job_count, running_jobs;
     uint64_t turn;  /* see turns.h */
     uint32_t running; /* works in the executor, of all jobs */
+    uint32_t suitors; /* links with suing_us */
     bool flushing;
     terse_status job_failure; /* of the first job that failed, and why */
     ts_error job_message;

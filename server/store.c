@@ -82,7 +82,10 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     if (slice->kind == TS_DOWNLINK_REPLACE) return TERSE_OK;
     uint32_t entries = config->servers.history > 0 ? config->servers.history : 1;
     /* Without rounds each worker's pull makes a version, so a round's worth of them is one for each worker. */
-    if (config->consistency.mode != TS_MODE_BSP) entries *= workers;
+    if (config->consistency.mode != TS_MODE_BSP) {
+        slice->log_share = entries;
+        entries *= workers;
+    }
     slice->reference = ts_mem_aligned(place->n, sizeof(float));
     slice->log = ts_mem_calloc(entries, sizeof *slice->log);
     TS_REQUIRE(slice->reference && slice->log, TERSE_ENOMEM);
@@ -133,6 +136,24 @@ static terse_status grow_slots(ts_slice_state *slice, uint32_t from, uint32_t to
     return TERSE_OK;
 }
 
+/* Without rounds the log has places for a round's worth of versions: one a worker. */
+static terse_status grow_log(ts_slice_state *slice, uint32_t workers) {
+    uint32_t entries = slice->log_share * workers;
+    if (entries <= slice->log_entries) return TERSE_OK;
+    ts_log_entry *log = ts_mem_calloc(entries, sizeof *log);
+    TS_REQUIRE(log, TERSE_ENOMEM);
+    for (uint32_t i = 0; i < slice->log_entries; i++) {
+        if (!slice->log[i].frame) continue;
+        ts_log_entry *to = &log[slice->log[i].version % entries];
+        assert(!to->frame); /* the ring holds versions that follow each other */
+        *to = slice->log[i];
+    }
+    ts_mem_free(slice->log);
+    slice->log = log;
+    slice->log_entries = entries;
+    return TERSE_OK;
+}
+
 terse_status ts_store_grow(ts_store *store, const ts_contract *contract, uint32_t workers) {
     if (workers <= store->workers) return TERSE_OK;
     size_t *held = ts_mem_realloc(store->books->held, workers, sizeof *held);
@@ -143,6 +164,7 @@ terse_status ts_store_grow(ts_store *store, const ts_contract *contract, uint32_
         ts_slice_state *slice = &store->slices[s];
         TS_TRY(grow_slots(slice, store->workers, workers)); /* those that have grown have room to spare */
         if (slice->push_states) TS_TRY(fill_push_states(slice, contract, workers));
+        TS_TRY(grow_log(slice, workers));
     }
     store->workers = workers;
     return TERSE_OK;

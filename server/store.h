@@ -92,6 +92,7 @@ typedef struct {
     bool unset;             /* with replicas: it has first values, and the stand-in has not said that it has them, too */
     ts_log_entry *log;      /* [own] ring, by version modulo log_entries */
     uint32_t log_entries;
+    uint32_t log_share;     /* without rounds: entries for each worker; else 0 */
     size_t log_bytes;
     struct ts_store_books *books; /* [borrow] of the store */
     uint64_t hash, hash_steps;

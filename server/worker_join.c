@@ -338,6 +338,7 @@ static const char *objection(const ts_job *job, uint32_t worker, const Terse__He
     const ts_member *member = &job->members.members[worker];
     uint64_t total = job->contract ? job->contract->total_steps : 0;
     if (hello->protocol != TS_PROTOCOL_VERSION) return "it speaks another version of the protocol";
+    if (hello->incarnation == UINT32_MAX) return "there is no number for a life after it";
     if (!ts_job_initialised(job)) return "the job has not begun yet, and another life of this worker was seen";
     if (ts_join_objection(job)) return ts_join_objection(job);
     if (member->state == TS_MEMBER_GONE && !member->lost) return "it has left the job before";

@@ -9,6 +9,8 @@
 #include "server/job.h"
 #include "server/peer_link.h"
 
+#define PROOF_US 2000000u /* so long a place is kept for who has come for it and has not proven yet that it knows the secret */
+
 /* ---- which job ----------------------------------------------------------------------------------------------------------- */
 
 static bool is_meant(const ts_server *server, uint32_t j, const char *name) {
@@ -62,10 +64,24 @@ static bool is_coming(const ts_job *job, uint32_t worker) {
            ts_server_now(job->server) - link->last_heard_us <= ts_server_deadline_us(job->server);
 }
 
+/* Somebody has come for the place, and has not proven yet that it knows the secret: the place waits for it, but not for long. */
+static bool is_sued(const ts_job *job, uint32_t worker) {
+    const ts_server *server = job->server;
+    for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++) {
+        const ts_peer *from = &server->transport->peers[p];
+        const ts_link *link = &server->links[p];
+        if (link->suing_us && from->job == job->id && from->index == worker && link->lost_us == 0 &&
+            ts_server_now(server) - link->suing_us <= PROOF_US)
+            return true;
+    }
+    return false;
+}
+
 /* Why nobody can take the worker's place, or NULL. */
 static const char *objection(const ts_job *job, uint32_t worker) {
     const ts_member *member = &job->members.members[worker];
-    if (is_coming(job, worker)) return "another process is just coming in its place";
+    if (is_coming(job, worker) || is_sued(job, worker)) return "another process is just coming in its place";
+    if (member->incarnation == UINT32_MAX || member->wants_in == UINT32_MAX) return "it has had all the lives that there are numbers for";
     if (member->lost) return NULL;
     if (member->state == TS_MEMBER_GONE) return "it has left the job in order";
     if (member->done) return "it has pushed its last";
@@ -85,6 +101,21 @@ static bool is_free(const ts_job *job, uint32_t worker, const ts_transport_place
            process_has_ended(job, worker);
 }
 
+/* A job that has more workers takes more memory: delta's state, and without rounds the packet log. */
+static terse_status check_room(const ts_job *job, uint32_t workers, ts_error *reason) {
+    for (uint32_t s = 0; s < job->contract->servers; s++) {
+        uint64_t need = 0, limit = ts_job_memory_limit(job);
+        terse_status status = ts_job_memory_for(job, s, workers, &need);
+        if (status == TERSE_ENOMEM) return ts_error_set(reason, status, "no memory");
+        if (status == TERSE_ELIMIT)
+            return ts_error_set(reason, status, "job %s has no room for a worker %u: with it server %u would need %llu bytes, "
+                                "limits.job_bytes (or job.memory_bytes) allows %llu", job->name, workers - 1, s,
+                                (unsigned long long)need, (unsigned long long)limit);
+        TS_TRY(status);
+    }
+    return TERSE_OK;
+}
+
 static terse_status choose_any(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
                                uint32_t *worker, ts_error *reason) {
     uint32_t limit = job->server->config->limits.workers, next = job->members.count;
@@ -94,9 +125,9 @@ static terse_status choose_any(const ts_job *job, const ts_transport_wish *wish,
     }
     for (*worker = 0; *worker < job->members.count; ++*worker)
         if (is_free(job, *worker, place, given)) return TERSE_OK;
-    while (is_taken(place, given, next)) next++;
+    while (is_taken(place, given, next) || is_sued(job, next)) next++;
     *worker = next;
-    if (next < limit) return TERSE_OK;
+    if (next < limit) return check_room(job, next + 1, reason);
     return ts_error_set(reason, TERSE_ELIMIT, "none of the %u workers of job %s is lost, and limits.workers of the servers is %u",
                         job->members.count, job->name, limit);
 }
@@ -105,7 +136,7 @@ static terse_status choose(const ts_job *job, const ts_transport_wish *wish, con
                            uint32_t *worker, ts_error *reason) {
     uint32_t limit = job->server->config->limits.workers, wanted = wish->wanted, next = job->members.count;
     if (wanted == TS_WORKER_ANY) return choose_any(job, wish, place, given, worker, reason);
-    while (is_taken(place, given, next)) next++;
+    while (is_taken(place, given, next) || is_sued(job, next)) next++;
     *worker = wanted;
     if (is_taken(place, given, wanted))
         return ts_error_set(reason, TERSE_EINVAL, "two processes of one launch would be worker %u", wanted);
@@ -115,7 +146,7 @@ static terse_status choose(const ts_job *job, const ts_transport_wish *wish, con
         return ts_error_set(reason, TERSE_EDUPLICATE, "nobody can come as worker %u of job %s: %s (%s). With --worker-id any "
                             "a process takes the place that is free", wanted, job->name, why, ts_job_worker_name(job, wanted));
     }
-    if (wanted == next && wanted < limit) return TERSE_OK;
+    if (wanted == next && wanted < limit) return check_room(job, wanted + 1, reason);
     return ts_error_set(reason, TERSE_ELIMIT, "job %s has workers 0 to %u, and limits.workers is %u: %s %u%s", job->name,
                         job->members.count - 1, limit, wanted == next ? "there can be no worker" : "a new one would be worker",
                         next, wanted == next ? "" : ", not another number");
@@ -153,30 +184,67 @@ static terse_status grow(ts_job *job, uint32_t count) {
     bool more = count > job->members.count;
     TS_REQUIRE(!more || count <= job->server->config->limits.workers, TERSE_ELIMIT);
     TS_REQUIRE(!more || !job->standin, TERSE_EUNSUPPORTED);
+    if (more && job->contract) TS_TRY(ts_job_memory_for(job, job->server->index, count, NULL));
     if (job->contract) TS_TRY(ts_store_grow(&job->store, job->contract, count));
     TS_TRY(ts_reduce_grow(&job->reduce, count));
     TS_TRY(ts_quorums_grow(&job->members.quorums, count));
     return ts_membership_grow(&job->members, count, job->server->transport->self);
 }
 
+static void take_place(ts_server *server, uint32_t p) {
+    const ts_peer *from = &server->transport->peers[p];
+    ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
+    if (!job || job->state != TS_JOB_RUNNING) return; /* its first word is answered by that */
+    terse_status status = grow(job, from->index + 1);
+    if (status != TERSE_OK) {
+        ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\" limits.workers=%u limits.job_bytes=%llu",
+               from->name, terse_strerror(status), server->config->limits.workers,
+               (unsigned long long)server->config->limits.job_bytes);
+        server->transport->ops->drop_peer(server->transport, p);
+        return;
+    }
+    if (is_coming(job, from->index)) return; /* another has proven itself first: this one is told that it is replaced */
+    ts_member *member = &job->members.members[from->index];
+    member->peer = p;
+    member->coming = true;
+    member->suitor = 0;
+    server->links[p].last_heard_us = ts_server_now(server);
+}
+
 void ts_place_workers(ts_server *server, uint32_t first) {
-    const ts_transport *transport = server->transport;
-    for (uint32_t p = first; p < transport->peer_count; p++) {
-        const ts_peer *from = &transport->peers[p];
-        ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
-        if (!job || job->state != TS_JOB_RUNNING) continue; /* its first word is answered by that */
-        terse_status status = grow(job, from->index + 1);
-        if (status != TERSE_OK) {
-            ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\" limits.workers=%u", from->name,
-                   terse_strerror(status), server->config->limits.workers);
-            transport->ops->drop_peer(server->transport, p);
-            continue;
+    for (uint32_t p = first; p < server->transport->peer_count; p++) {
+        ts_link *link = &server->links[p];
+        link->last_heard_us = ts_server_now(server);
+        if (server->secret) {
+            link->suing_us = link->last_heard_us > 0 ? link->last_heard_us : 1;
+            server->suitors++;
+        } else {
+            take_place(server, p);
         }
-        ts_member *member = &job->members.members[from->index];
-        member->peer = p;
-        member->coming = true;
-        member->suitor = 0;
-        server->links[p].last_heard_us = ts_server_now(server);
+    }
+}
+
+void ts_place_proven(ts_server *server, uint32_t peer) {
+    if (server->links[peer].suing_us == 0) return;
+    server->links[peer].suing_us = 0;
+    server->suitors--;
+    take_place(server, peer);
+}
+
+/* Who says nothing of the secret for a deadline is not listened to any longer. */
+static void turn_suitors_away(const ts_job *job) {
+    ts_server *server = job->server;
+    for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++) {
+        ts_link *link = &server->links[p];
+        if (!link->suing_us || server->transport->peers[p].job != job->id) continue;
+        bool late = ts_server_now(server) - link->suing_us > ts_server_deadline_us(server);
+        if (!late && link->lost_us == 0) continue;
+        link->suing_us = 0;
+        server->suitors--;
+        if (!late) continue;
+        ts_log(TS_LOG_WARN, "job", "a process that came for a worker's place has not proven that it knows the secret", "peer=\"%s\"",
+               ts_server_peer_name(server, p));
+        server->transport->ops->drop_peer(server->transport, p);
     }
 }
 
@@ -201,6 +269,7 @@ void ts_place_tick(struct ts_job *job) {
     uint64_t now_us = ts_server_now(job->server);
     double most_s = job->server->config->daemon.orphan_s;
     char command[2048];
+    turn_suitors_away(job);
     if (!ts_membership_orphaned(&job->members)) {
         job->orphaned_us = 0;
         return;

@@ -15,6 +15,11 @@ struct ts_job;
 terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
                            ts_error *reason) TERSE_NODISCARD;
 void ts_place_workers(ts_server *server, uint32_t first);
+/*
+ * Where a secret is asked for, a place is taken with the proof only: until then nobody is displaced, no number is used up and
+ * no room is made. Whoever came with it has now proven it.
+ */
+void ts_place_proven(ts_server *server, uint32_t peer);
 
 /* The command that brings a worker back, UINT32_MAX for whichever; "" where nobody can come. text: `capacity` bytes. */
 void ts_place_command(const struct ts_job *job, uint32_t worker, char *text, size_t capacity);

@@ -16,6 +16,10 @@ static bool knows(const ts_client *client, uint32_t peer) {
 }
 
 static void on_ack(ts_client *client, ts_client_server *server, const Terse__Ack *ack) {
+    if ((ack->incarnation ? ack->incarnation : 1) != client->incarnation) { /* what it says of a step, it says of another life's packet */
+        client->counters.dropped_frames++;
+        return;
+    }
     if (server->requests & TS_REQUEST_SET) ts_client_on_set_ack(client, server, ack);
     else if (!ack->n_slices) ts_client_on_done_ack(client, server, ack);
     else if (client->slices) ts_client_on_push_ack(client, server, ack);

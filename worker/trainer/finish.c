@@ -106,6 +106,19 @@ terse_status ts_training_check_files(ts_training *run) {
     return TERSE_OK;
 }
 
+/* The lowest number of those who have come into the job, digit by digit: nobody knows how many numbers there are. */
+static terse_status elect(ts_training *run, bool *first) {
+    for (int shift = 28; shift >= 0; shift -= 4) {
+        double here[16] = {0};
+        unsigned own = run->worker >> shift & 15, lowest = 0;
+        here[own] = *first;
+        TS_TRY(ts_training_check(run, terse_reduce_sum(run->client, here, 16)));
+        while (lowest < own && here[lowest] == 0) lowest++;
+        *first = *first && lowest == own;
+    }
+    return TERSE_OK;
+}
+
 /*
  * Everybody who is left is done after this: the servers' figures are final. Says whether this worker is the first of them:
  * worker 0 may have died.
@@ -118,8 +131,9 @@ static terse_status meet(ts_training *run, bool *first) {
     terse_status status = ts_training_check(run, terse_reduce_sum(run->client, here, (size_t)run->workers + 1));
     while (w < own && here[w] == 0) w++;
     *first = w == own;
+    bool several = own == run->workers && here[own] > 1;
     ts_mem_free(here);
-    return status;
+    return status == TERSE_OK && *first && several ? elect(run, first) : status;
 }
 
 terse_status ts_training_finish(ts_training *run) {
