@@ -218,6 +218,12 @@ void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind
     if (job->server->receipt) job->server->receipt(job->server->receipt_context, &receipt);
 }
 
+void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, const ts_round_item *item, uint32_t worth, uint64_t step) {
+    ts_receipt receipt = {.kind = TS_RECEIPT_STEP, .slice = slice->global, .worker = worth, .step = step, .version = slice->version,
+                          .estimates = slice->estimate ? item->estimates : 0};
+    if (job->server->receipt) job->server->receipt(job->server->receipt_context, &receipt);
+}
+
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at) {
     const ts_contribution *from = &item->contributions[at];
     if (from->quarantined) note_quarantine(job, slice, from);
@@ -248,7 +254,7 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
     }
     slice->above = TS_ABOVE_NONE;
     for (uint32_t c = entry->first; c < entry->first + entry->count; c++) ts_round_used(job, slice, item, c);
-    ts_round_receipt(job, slice, TS_RECEIPT_STEP, 0, slice->version);
+    ts_round_stepped(job, slice, item, 0, slice->version);
     slice->version++;
     slice->steps++;
     ts_round_receipt(job, slice, TS_RECEIPT_VERSION, 0, 0);

@@ -111,6 +111,8 @@ terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint6
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at);
 /* Tells whoever listens. */
 void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind kind, uint32_t worker, uint64_t step);
+/* The same of an optimizer step. worth: without rounds, how many packets make a round's worth. */
+void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, const ts_round_item *item, uint32_t worth, uint64_t step);
 /* Refuses the packet of entry->culprit by name. */
 void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_round_entry *entry, uint64_t step);
 

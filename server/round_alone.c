@@ -57,7 +57,7 @@ void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_rou
     bool replaces = slice->kind == TS_DOWNLINK_REPLACE;
     for (uint32_t c = entry->first; c < entry->first + entry->applied; c++) {
         ts_round_used(job, slice, item, c);
-        ts_round_receipt(job, slice, TS_RECEIPT_STEP, item->weight, slice->steps);
+        ts_round_stepped(job, slice, item, item->weight, slice->steps);
         slice->steps++;
         slice->changed = true;
     }

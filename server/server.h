@@ -30,6 +30,7 @@ typedef struct {
     ts_receipt_kind kind;
     uint32_t slice; /* of the job */
     uint32_t worker; /* of USED and RETURNED; of the others, in SSP and ASP: how many packets make a round's worth */
+    uint32_t estimates; /* STEP with EF21: of how many workers the mean is */
     uint64_t step;
     uint64_t version;
 } ts_receipt;

@@ -10,6 +10,7 @@
 #include "server/peer_link.h"
 #include "server/session.h"
 #include "server/worker_loss.h"
+#include "server/worker_place.h"
 
 #define RESEND_US 100000u
 #define GAP_MAX 1024u
@@ -291,12 +292,14 @@ static void on_answer(ts_job *job, uint32_t peer, const Terse__Join *message) {
 }
 
 terse_status ts_join_message(struct ts_job *job, uint32_t peer, const Terse__Join *message) {
-    TS_REQUIRE(message->worker < job->members.count && message->incarnation > 0, TERSE_ECORRUPT);
+    TS_REQUIRE(message->incarnation > 0, TERSE_ECORRUPT);
+    TS_REQUIRE(job->server->index == 0 || job->server->transport->peers[peer].index == 0, TERSE_EPEER);
+    if (job->server->index > 0 && job->server->secret) ts_place_vouched(job, message->worker, message->incarnation);
+    TS_REQUIRE(message->worker < job->members.count, TERSE_ECORRUPT);
     if (job->server->index == 0) {
         on_answer(job, peer, message);
         return TERSE_OK;
     }
-    TS_REQUIRE(job->server->transport->peers[peer].index == 0, TERSE_EPEER);
     follow(job, peer, message);
     return TERSE_OK;
 }

@@ -191,24 +191,29 @@ static terse_status grow(ts_job *job, uint32_t count) {
     return ts_membership_grow(&job->members, count, job->server->transport->self);
 }
 
-static void take_place(ts_server *server, uint32_t p) {
+/* The job that a peer has come into, with room for it; NULL: it has ended, or there is no room, and the peer is dropped. */
+static ts_job *make_room(ts_server *server, uint32_t p) {
     const ts_peer *from = &server->transport->peers[p];
     ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
-    if (!job || job->state != TS_JOB_RUNNING) return; /* its first word is answered by that */
+    if (!job || job->state != TS_JOB_RUNNING) return NULL; /* its first word is answered by that */
     terse_status status = grow(job, from->index + 1);
-    if (status != TERSE_OK) {
-        ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\" limits.workers=%u limits.job_bytes=%llu",
-               from->name, terse_strerror(status), server->config->limits.workers,
-               (unsigned long long)server->config->limits.job_bytes);
-        server->transport->ops->drop_peer(server->transport, p);
-        return;
-    }
-    if (is_coming(job, from->index)) return; /* another has proven itself first: this one is told that it is replaced */
-    ts_member *member = &job->members.members[from->index];
+    if (status == TERSE_OK) return job;
+    ts_log(TS_LOG_ERROR, "job", "a worker cannot come in", "worker=\"%s\" reason=\"%s\" limits.workers=%u limits.job_bytes=%llu",
+           from->name, terse_strerror(status), server->config->limits.workers, (unsigned long long)server->config->limits.job_bytes);
+    server->transport->ops->drop_peer(server->transport, p);
+    return NULL;
+}
+
+/* in: the job takes it for the worker already. */
+static void give_place(ts_server *server, uint32_t p, bool in) {
+    ts_job *job = make_room(server, p);
+    if (!job) return;
+    ts_member *member = &job->members.members[server->transport->peers[p].index];
     member->peer = p;
+    server->links[p].last_heard_us = ts_server_now(server);
+    if (in) return;
     member->coming = true;
     member->suitor = 0;
-    server->links[p].last_heard_us = ts_server_now(server);
 }
 
 void ts_place_workers(ts_server *server, uint32_t first) {
@@ -219,25 +224,64 @@ void ts_place_workers(ts_server *server, uint32_t first) {
             link->suing_us = link->last_heard_us > 0 ? link->last_heard_us : 1;
             server->suitors++;
         } else {
-            take_place(server, p);
+            give_place(server, p, false);
         }
     }
 }
 
 void ts_place_proven(ts_server *server, uint32_t peer) {
+    const ts_peer *from = &server->transport->peers[peer];
     if (server->links[peer].suing_us == 0) return;
     server->links[peer].suing_us = 0;
     server->suitors--;
-    take_place(server, peer);
+    const ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
+    const ts_member *member = job && from->index < job->members.count ? &job->members.members[from->index] : NULL;
+    if (member && member->peer == peer) return; /* on server 0's word */
+    if (member && is_coming(job, from->index) && server->links[member->peer].proven) return; /* another was first: it is told so */
+    /* Other servers are asked by who was let in at server 0, of which this one has heard. */
+    give_place(server, peer, server->index > 0 && member && member->state == TS_MEMBER_ATTACHED);
 }
 
-/* Who says nothing of the secret for a deadline is not listened to any longer. */
-static void turn_suitors_away(const ts_job *job) {
+/* Whether whoever has the worker's place now has proven itself, and lives. */
+static bool is_held(const ts_job *job, uint32_t worker) {
+    const ts_server *server = job->server;
+    const ts_link *link = &server->links[job->members.members[worker].peer];
+    return server->transport->peers[job->members.members[worker].peer].role == TS_ROLE_WORKER && link->proven && link->lost_us == 0 &&
+           ts_server_now(server) - link->last_heard_us <= ts_server_deadline_us(server);
+}
+
+void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation) {
+    ts_server *server = job->server;
+    bool known = worker < job->members.count;
+    if (known && (job->members.members[worker].incarnation >= incarnation || is_held(job, worker))) return;
+    for (uint32_t p = server->link_count; server->suitors > 0 && p-- > 0;) { /* the last who has come */
+        const ts_peer *from = &server->transport->peers[p];
+        if (!server->links[p].suing_us || from->job != job->id || from->index != worker || server->links[p].lost_us > 0) continue;
+        if (!known || job->members.members[worker].peer != p) give_place(server, p, false);
+        return;
+    }
+}
+
+static void say_something(const ts_job *job, uint32_t peer) {
+    Terse__Header header = TERSE__HEADER__INIT;
+    Terse__Heartbeat body = TERSE__HEARTBEAT__INIT;
+    ts_job_head(job, &header);
+    header.body_case = TERSE__HEADER__BODY_HEARTBEAT;
+    header.heartbeat = &body;
+    ts_link_control(job->server, peer, &header);
+}
+
+/*
+ * Who says nothing of the secret to server 0 for a deadline is not listened to any longer. The others are asked later, by who
+ * has proven itself there; so long they say that they live.
+ */
+static void look_at_suitors(const ts_job *job) {
     ts_server *server = job->server;
     for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++) {
         ts_link *link = &server->links[p];
         if (!link->suing_us || server->transport->peers[p].job != job->id) continue;
-        bool late = ts_server_now(server) - link->suing_us > ts_server_deadline_us(server);
+        bool late = server->index == 0 && ts_server_now(server) - link->suing_us > ts_server_deadline_us(server);
+        if (!late && link->lost_us == 0 && ts_link_quiet(server, p)) say_something(job, p);
         if (!late && link->lost_us == 0) continue;
         link->suing_us = 0;
         server->suitors--;
@@ -269,7 +313,7 @@ void ts_place_tick(struct ts_job *job) {
     uint64_t now_us = ts_server_now(job->server);
     double most_s = job->server->config->daemon.orphan_s;
     char command[2048];
-    turn_suitors_away(job);
+    look_at_suitors(job);
     if (!ts_membership_orphaned(&job->members)) {
         job->orphaned_us = 0;
         return;

@@ -20,6 +20,12 @@ void ts_place_workers(ts_server *server, uint32_t first);
  * no room is made. Whoever came with it has now proven it.
  */
 void ts_place_proven(ts_server *server, uint32_t peer);
+/*
+ * Server 0 lets a new life of a worker in, which has proven itself there: who has come for the place here gets it on that word,
+ * unless somebody has it who has proven itself here and lives. Nothing of it is listened to before its proof, and whoever comes
+ * with one after all takes its place.
+ */
+void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation);
 
 /* The command that brings a worker back, UINT32_MAX for whichever; "" where nobody can come. text: `capacity` bytes. */
 void ts_place_command(const struct ts_job *job, uint32_t worker, char *text, size_t capacity);

@@ -41,12 +41,10 @@ int ts_ckpt_keep_command(int argc, char **argv) { return ts_subcommand_run(&keep
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 
-bool ts_keep_is_name(const char *name) {
-    char *end = NULL;
-    if (strncmp(name, "worker-", 7) != 0 || name[7] < '0' || name[7] > '9') return false;
-    (void)strtoul(name + 7, &end, 10);
-    if (strncmp(end, ".keep", 5) != 0) return false;
-    return end[5] == '\0' || (end[5] == '.' && strspn(end + 6, "0123456789abcdef") == 16 && end[22] == '\0');
+static bool is_name(const char *name) {
+    uint32_t worker;
+    bool aside;
+    return ts_keep_name(name, &worker, &aside);
 }
 
 static terse_status add_file(ts_keep_files *out, const char *path, ts_error *error) {
@@ -66,7 +64,7 @@ static terse_status scan(const char *dir, ts_keep_files *out, ts_error *error) {
     if (!folder) return ts_error_set(error, TERSE_EIO, "%s: %s", dir, strerror(errno));
     for (const struct dirent *entry; status == TERSE_OK && (entry = readdir(folder));) {
         char *path = NULL;
-        if (!ts_keep_is_name(entry->d_name)) continue;
+        if (!is_name(entry->d_name)) continue;
         status = ts_ckpt_path(dir, entry->d_name, NULL, &path);
         if (status == TERSE_OK) status = add_file(out, path, error);
         ts_mem_free(path);

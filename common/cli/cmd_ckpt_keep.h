@@ -26,8 +26,6 @@ typedef struct {
  */
 terse_status ts_keep_find_files(const char *path, ts_keep_files *out, ts_error *error) TERSE_NODISCARD;
 void ts_keep_free_files(ts_keep_files *files);
-/* "worker-3.keep", or with the epoch behind it; not what is being written. name: without its folder. */
-bool ts_keep_is_name(const char *name);
 
 /* A line about each tensor that holds something. */
 void ts_keep_print_tensors(const ts_keep *keep);

@@ -105,7 +105,9 @@ static const char drop_help[] =
 static terse_status drop_unread(const char *path, terse_status status, ts_error *why) {
     const char *slash = strrchr(path, '/');
     ts_error was = *why;
-    if (!ts_keep_is_name(slash ? slash + 1 : path))
+    uint32_t worker;
+    bool aside;
+    if (!ts_keep_name(slash ? slash + 1 : path, &worker, &aside))
         return ts_error_set(why, status, "%.700s; it stays, since it is not named as a worker's file (worker-N.keep)", was.text);
     if (unlink(path) != 0) return ts_error_set(why, TERSE_EIO, "cannot remove %s: %s", path, strerror(errno));
     printf("%s: removed; %s\n", path, was.text);

@@ -55,6 +55,11 @@ terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_e
 terse_status ts_keep_open_still(const char *path, ts_keep **out, ts_error *error) TERSE_NODISCARD;
 /* ended: nothing of it will be needed, the file goes. NULL is fine. */
 void ts_keep_close(ts_keep *keep, bool ended);
+/*
+ * Whether a name, without its folder, is that of a worker's file: "worker-3.keep". worker: [out]. aside: [out] it is one that was
+ * set aside, with its epoch behind it; NULL: those are none.
+ */
+bool ts_keep_name(const char *name, uint32_t *worker, bool *aside);
 /* The process that has a file locked; 0 for nobody, or when it cannot be told. */
 long ts_keep_owner(const char *path);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -138,6 +139,21 @@ terse_status ts_keep_open_still(const char *path, ts_keep **out, ts_error *error
     if (status == TERSE_OK) *out = keep;
     else ts_keep_close(keep, false);
     return status;
+}
+
+bool ts_keep_name(const char *name, uint32_t *worker, bool *aside) {
+    static const char head[] = "worker-";
+    char *end;
+    if (strncmp(name, head, sizeof head - 1) != 0) return false;
+    const char *digits = name + sizeof head - 1;
+    if (*digits < '0' || *digits > '9') return false;
+    unsigned long number = strtoul(digits, &end, 10);
+    if (number >= UINT32_MAX || strncmp(end, ".keep", 5) != 0) return false;
+    bool epoch = end[5] == '.' && strspn(end + 6, "0123456789abcdef") == 16 && end[22] == '\0';
+    if (end[5] != '\0' && !(epoch && aside)) return false;
+    *worker = (uint32_t)number;
+    if (aside) *aside = epoch;
+    return true;
 }
 
 long ts_keep_owner(const char *path) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/sim/cluster.h"
+#include "tests/sim/cluster_parts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,59 +8,9 @@
 #include "common/base/mem.h"
 #include "common/base/random.h"
 #include "server/server.h"
-#include "tests/sim/timed_pool.h"
-#include "worker/client/client.h"
 #include "worker/terse.h"
 
-#define TICK_US 20000u
-#define SLICES_MOST 64u
-#define RETRY_US 300000u
-
-typedef enum { ATTACHING, PUSHING, PULLING, FETCHING, LEAVING, GONE } phase;
-
-typedef struct {
-    ts_client *client;
-    uint32_t job, index; /* its job, its number there */
-    uint32_t peer;       /* of its process */
-    bool dead;
-    uint32_t first;      /* tensor */
-    phase phase;
-    uint64_t step;
-    uint32_t next_push;
-    uint64_t pushed;   /* whole steps */
-    uint64_t sum;      /* the sequence of the barrier; 0 before it */
-    uint64_t sums;     /* how many it is past */
-    uint64_t ready_us; /* its gradient is computed then */
-    uint64_t dies_us;  /* with spec.kill_after */
-    uint64_t back_us;  /* killed, and restarted then */
-    uint64_t asleep_us, wakes_us; /* with spec.sleep_after */
-    uint32_t returns;  /* that were noticed */
-    bool asked;
-} worker;
-
-struct cluster;
-typedef struct {
-    struct cluster *cluster;
-    uint32_t server;
-} listener;
-
-typedef struct cluster {
-    const ts_cluster_spec *spec;
-    listener listeners[TS_CLUSTER_WORKERS];
-    ts_config *config;   /* the servers' */
-    ts_config *jobs[TS_SIM_JOBS];
-    ts_sim_network *network;
-    ts_server *servers[TS_CLUSTER_WORKERS];
-    timed_pool pools[TS_CLUSTER_WORKERS];
-    uint32_t joined;
-    uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
-    bool dead[TS_CLUSTER_WORKERS]; /* servers */
-    worker workers[TS_CLUSTER_WORKERS];
-    ts_cluster_result *result;
-    float gradient[510];
-} cluster;
-
-static void note_failure(cluster *c, const char *who, uint32_t index, const char *message) {
+void ts_cluster_note_failure(cluster *c, const char *who, uint32_t index, const char *message) {
     if (strcmp(who, "worker") == 0) {
         char *job = c->result->job[c->workers[index].job].message;
         if (!job[0]) snprintf(job, sizeof c->result->job[0].message, "%s", message);
@@ -69,7 +19,7 @@ static void note_failure(cluster *c, const char *who, uint32_t index, const char
     snprintf(c->result->message, sizeof c->result->message, "%s %u: %s", who, index, message);
 }
 
-static void note_event(cluster *c, const ts_cluster_event *event) {
+void ts_cluster_note_event(cluster *c, const ts_cluster_event *event) {
     ts_cluster_result *to = c->result;
     if (!c->spec->records) return;
     if (to->event_count == to->event_room) {
@@ -84,13 +34,13 @@ static void note_event(cluster *c, const ts_cluster_event *event) {
 
 static void on_receipt(void *context, const ts_receipt *receipt) {
     const listener *from = context;
-    note_event(from->cluster, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .server = from->server, .receipt = *receipt});
+    ts_cluster_note_event(from->cluster, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .server = from->server, .receipt = *receipt});
 }
 
 static void note_holdings(cluster *c, uint32_t w) {
     const ts_contract *contract = ts_client_contract(c->workers[w].client);
     for (uint32_t s = 0; s < contract->slice_count; s++)
-        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_HOLDS, .worker = w, .slice = s,
+        ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_HOLDS, .worker = w, .slice = s,
                                           .version = ts_client_slice_version(c->workers[w].client, s)});
 }
 
@@ -110,7 +60,7 @@ static uint64_t think_us(const cluster *c, uint32_t w) {
     return ts_random_below(&random, (uint32_t)c->spec->think_us[w]);
 }
 
-static void start_worker(cluster *c, uint32_t w) {
+void ts_cluster_start_worker(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
@@ -121,9 +71,9 @@ static void start_worker(cluster *c, uint32_t w) {
         uint32_t id;
         terse_status status = ts_client_declare(me->client, tensor->name, tensor->shape, tensor->ndim,
                                                 c->result->replica[w][t], &id);
-        if (status != TERSE_OK || id != t - me->first) note_failure(c, "worker", w, "declare failed");
+        if (status != TERSE_OK || id != t - me->first) ts_cluster_note_failure(c, "worker", w, "declare failed");
     }
-    if (ts_client_start(me->client) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
+    if (ts_client_start(me->client) != TERSE_OK) ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
 }
 
 static bool chosen(const cluster *c, uint32_t t) { return c->spec->pull_every > 1 && t % 2 == 0; }
@@ -139,21 +89,24 @@ static bool push_step(cluster *c, uint32_t w) {
         for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) {
             c->gradient[i] = ts_cluster_gradient(t, i, c->result->replica[w][t][i], me->index, me->step);
         }
-        terse_status status = ts_client_push(me->client, t - me->first, c->gradient);
+        terse_status status = me->resting ? ts_client_push_rest(me->client, t - me->first)
+                                          : ts_client_push(me->client, t - me->first, c->gradient);
         if (status == TERSE_EAGAIN) return false;
         if (status != TERSE_OK) {
-            note_failure(c, "worker", w, ts_client_message(me->client));
+            ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
             return false;
         }
-        note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .local = me->step,
+        ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t,
+                                                     .local = me->resting ? TS_CLUSTER_REST : me->step,
                                           .step = ts_client_tensor_step(me->client, t - me->first)});
         me->next_push++;
     }
     me->next_push = 0;
+    me->resting = false;
     me->pushed++;
     for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         if (chosen(c, t) && (me->step + 1) % c->spec->pull_every) continue;
-        if (ts_client_pull(me->client, t - me->first) != TERSE_OK) note_failure(c, "worker", w, ts_client_message(me->client));
+        if (ts_client_pull(me->client, t - me->first) != TERSE_OK) ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
     }
     ts_client_flush(me->client);
     me->ready_us = 0;
@@ -207,10 +160,10 @@ static bool met(cluster *c, uint32_t w) {
     if (last ? !c->spec->barrier : c->spec->sum_every == 0 || me->step % c->spec->sum_every || me->sums > me->step / c->spec->sum_every)
         return true;
     if (me->sum == 0 && ts_client_reduce(me->client, &term, 1, &me->sum) != TERSE_OK)
-        note_failure(c, "worker", w, ts_client_message(me->client));
+        ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
     if (!ts_client_reduced(me->client, me->sum, &term, 1)) return false;
     for (uint32_t v = 0; v < c->spec->network.workers; v++) want += v + 1;
-    if (term != want && c->spec->sum_every) note_failure(c, "worker", w, "a sum over all workers is wrong");
+    if (term != want && c->spec->sum_every) ts_cluster_note_failure(c, "worker", w, "a sum over all workers is wrong");
     if (!last) me->sum = 0;
     me->sums++;
     return true;
@@ -221,71 +174,6 @@ static uint32_t fetcher(const cluster *c, uint32_t job) {
     uint32_t w = 0;
     while (w + 1 < c->spec->network.workers && (c->workers[w].job != job || c->workers[w].dead)) w++;
     return w;
-}
-
-/* Its own way into the job, in the place of a worker or as a new one. Returns whether it has one; else it may try again. */
-static bool come(cluster *c, uint32_t w) {
-    worker *me = &c->workers[w];
-    ts_transport_wish wish = {.job = "default", .wanted = w};
-    ts_error reason = {""};
-    uint32_t number = 0;
-    if (c->spec->network.seed % 2 && !c->spec->come_us[w]) { /* any, and finds what it has kept */
-        wish.wanted = TS_WORKER_ANY;
-        wish.kept[wish.kept_count++] = w;
-    }
-    terse_status status = ts_sim_come(c->network, &wish, &number, &me->peer, &reason);
-    if (status == TERSE_OK && number != w) note_failure(c, "worker", w, "it was given another's place");
-    bool over = ts_server_get_state(c->servers[0]) != TS_SERVER_RUNNING;
-    me->back_us = status == TERSE_OK || over ? 0 : ts_sim_now_us(c->network) + RETRY_US;
-    return status == TERSE_OK;
-}
-
-/* A new process in the place of one that was killed. */
-static void restart(cluster *c, uint32_t w) {
-    worker *me = &c->workers[w];
-    if (c->spec->comes_anew && !come(c, w)) return;
-    if (!c->spec->comes_anew) ts_sim_revive(c->network, me->peer);
-    *me = (worker){.job = me->job, .index = me->index, .peer = me->peer, .first = me->first, .dies_us = UINT64_MAX,
-                   .asleep_us = UINT64_MAX};
-    if (c->spec->forgets) note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_FORGOT, .worker = w});
-    if (ts_client_create(c->jobs[me->job], ts_sim_endpoint(c->network, me->peer), &me->client) != TERSE_OK)
-        note_failure(c, "worker", w, "create failed");
-    else start_worker(c, w);
-}
-
-static void kill(cluster *c, uint32_t w) {
-    worker *me = &c->workers[w];
-    me->dead = true;
-    ts_sim_kill(c->network, me->peer);
-    if (c->spec->comes_anew) ts_sim_tell_lost(c->network, me->peer);
-    if (!c->spec->restart_us[w]) return;
-    ts_client_destroy(me->client); /* what it has kept stays where it is, as if nobody had touched it */
-    me->client = NULL;
-    me->back_us = ts_sim_now_us(c->network) + c->spec->restart_us[w];
-}
-
-/* Whether the worker is stopped now. */
-static bool sleeps(cluster *c, uint32_t w) {
-    worker *me = &c->workers[w];
-    uint64_t now = ts_sim_now_us(c->network);
-    if (!c->spec->sleep_after[w] || me->pushed < c->spec->sleep_after[w]) return false;
-    ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 601));
-    if (!me->asleep_us) me->asleep_us = now + ts_random_below(&random, 400000);
-    return me->phase != GONE && now >= me->asleep_us && now - me->asleep_us < c->spec->sleep_us[w];
-}
-
-/* Workers whose time has come. */
-static void kill_due(cluster *c) {
-    uint64_t now = ts_sim_now_us(c->network);
-    for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        worker *me = &c->workers[w];
-        if (me->back_us && now >= me->back_us) restart(c, w);
-        if (me->dies_us == UINT64_MAX || !ts_cluster_is_killed(c->spec, w) || me->dead || me->phase == GONE) continue;
-        if (now < c->spec->kill_us[w] || me->pushed < c->spec->kill_after[w]) continue;
-        ts_random random = ts_random_start(ts_random_key(c->spec->network.seed, w, 0, 0, 600));
-        if (!me->dies_us) me->dies_us = now + (c->spec->kill_us[w] ? 0 : ts_random_below(&random, 400000));
-        if (now >= me->dies_us) kill(c, w);
-    }
 }
 
 /* Whether it came back too late: the others have finished, and say so, or the servers have left, and say nothing. */
@@ -305,13 +193,15 @@ static void note_return(cluster *c, uint32_t w) {
     me->returns = ts_client_returns(me->client);
     for (uint32_t s = 0; s < ts_client_contract(me->client)->slice_count; s++)
         if (ts_client_gives_back(me->client, s, &step))
-            note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_GIVEN_BACK, .worker = w, .slice = s, .step = step});
+            ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_GIVEN_BACK, .worker = w, .slice = s, .step = step});
+    ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_BACK, .worker = w});
     c->result->returns++;
     bool summing = me->sum && !ts_client_reduced(me->client, me->sum, &(double){0}, 1); /* its call goes on */
     if (!summing) ts_client_set_sums(me->client, me->sum = 0); /* the only one is after the last step */
     note_holdings(c, w);
     me->step = me->pushed = ts_client_step(me->client);
     me->next_push = 0;
+    me->resting = false;
     me->ready_us = 0;
     me->phase = PUSHING;
     if (me->step > c->spec->steps[w]) me->step = c->spec->steps[w]; /* nothing is left to do */
@@ -326,15 +216,15 @@ static bool be_done(cluster *c, uint32_t w) {
     for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++) back[s] = ts_client_gives_back(client, s, &step[s]);
     terse_status status = ts_client_done(client);
     if (status == TERSE_EAGAIN) return false;
-    if (status != TERSE_OK) note_failure(c, "worker", w, "done failed");
+    if (status != TERSE_OK) ts_cluster_note_failure(c, "worker", w, "done failed");
     for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++)
-        if (back[s]) note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_TAKEN_BACK, .worker = w, .slice = s, .step = step[s]});
+        if (back[s]) ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_TAKEN_BACK, .worker = w, .slice = s, .step = step[s]});
     return true;
 }
 
 static void drive(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    if (me->phase == GONE || c->workers[w].dead || sleeps(c, w)) return;
+    if (me->phase == GONE || c->workers[w].dead || ts_cluster_sleeps(c, w)) return;
     ts_client_state state = ts_client_get_state(me->client);
     if (state == TS_CLIENT_FAILED && missed_the_end(c, w)) {
         c->result->missed[w] = true;
@@ -343,7 +233,7 @@ static void drive(cluster *c, uint32_t w) {
         return;
     }
     if (state == TS_CLIENT_FAILED) {
-        note_failure(c, "worker", w, ts_client_message(me->client));
+        ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
         leave(c, w);
         return;
     }
@@ -358,12 +248,14 @@ static void drive(cluster *c, uint32_t w) {
         note_holdings(c, w);
         for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++)
             if (chosen(c, t) && ts_client_prefetch(me->client, t - me->first, false) != TERSE_OK)
-                note_failure(c, "worker", w, ts_client_message(me->client));
+                ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
     }
     for (;;) {
         note_return(c, w);
         if (me->phase == PUSHING && !met(c, w)) return;
-        if (me->phase == PUSHING && me->step == c->spec->steps[w]) {
+        bool over = me->phase == PUSHING && me->step >= c->spec->steps[w];
+        if (over && !me->resting) me->resting = ts_client_rest_due(me->client);
+        if (over && !me->resting) {
             if (!be_done(c, w)) return; /* first it comes back */
             me->phase = FETCHING;
         } else if (me->phase == PUSHING && push_step(c, w)) {
@@ -392,7 +284,7 @@ static bool everybody_ended(cluster *c, bool *finished) {
         ts_server_state state = ts_server_get_state(c->servers[s]);
         ended = ended && state != TS_SERVER_RUNNING;
         good = good && state == TS_SERVER_FINISHED;
-        if (state == TS_SERVER_FAILED) note_failure(c, "server", s, ts_server_message(c->servers[s]));
+        if (state == TS_SERVER_FAILED) ts_cluster_note_failure(c, "server", s, ts_server_message(c->servers[s]));
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
         ended = ended && (c->workers[w].phase == GONE || (c->workers[w].dead && !c->workers[w].back_us));
@@ -407,17 +299,11 @@ static bool everybody_ended(cluster *c, bool *finished) {
     return ended;
 }
 
-/* Whether a server is stopped now. */
-static bool stopped(const cluster *c, uint32_t server) {
-    uint64_t now = ts_sim_now_us(c->network);
-    return c->spec->stop.at_us && server == c->spec->stop.a && now >= c->spec->stop.at_us && now < c->spec->stop.until_us;
-}
-
 static void deliver(cluster *c, uint32_t peer) {
     uint32_t servers = c->spec->network.servers, w = 0;
-    if (peer < servers && (c->dead[peer] || stopped(c, peer))) return;
+    if (peer < servers && (c->dead[peer] || ts_cluster_stopped(c, peer))) return;
     while (w < c->spec->network.workers && (c->workers[w].peer != peer || c->workers[w].dead)) w++;
-    if (peer >= servers && (w == c->spec->network.workers || !c->workers[w].client || sleeps(c, w))) return;
+    if (peer >= servers && (w == c->spec->network.workers || !c->workers[w].client || ts_cluster_sleeps(c, w))) return;
     ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
     while (endpoint->ops->poll(endpoint)) continue;
     if (peer < servers) ts_server_flush(c->servers[peer]);
@@ -426,13 +312,13 @@ static void deliver(cluster *c, uint32_t peer) {
 
 static void tick(cluster *c) {
     for (uint32_t s = 0; s < c->spec->network.servers; s++) {
-        if (c->dead[s] || stopped(c, s)) continue;
+        if (c->dead[s] || ts_cluster_stopped(c, s)) continue;
         deliver(c, s); /* what came while it was stopped */
         ts_server_tick(c->servers[s]);
         ts_server_flush(c->servers[s]);
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
-        if (c->workers[w].client && !c->workers[w].dead && !sleeps(c, w)) ts_client_tick(c->workers[w].client);
+        if (c->workers[w].client && !c->workers[w].dead && !ts_cluster_sleeps(c, w)) ts_client_tick(c->workers[w].client);
         drive(c, w);
     }
 }
@@ -452,50 +338,13 @@ static void run_pools(cluster *c) {
     }
 }
 
-static bool all_attached(const cluster *c) {
-    for (uint32_t w = 0; w < c->spec->network.workers; w++)
-        if (c->workers[w].phase == ATTACHING) return false;
-    return true;
-}
-
-static void part_and_heal(cluster *c) {
-    uint64_t now = ts_sim_now_us(c->network);
-    uint32_t peers = c->spec->network.servers + c->spec->network.workers, away[2 * TS_CLUSTER_WORKERS] = {0};
-    if (!c->spec->parts[0].at_us) return;
-    for (unsigned p = 0; p < TS_CLUSTER_PARTS; p++) {
-        uint64_t *since = &c->parted_us[p], at = c->spec->parts[p].at_us;
-        if (!*since && at && now >= at && (!c->spec->parts[p].attached || all_attached(c))) *since = now;
-        if (!*since || now - *since >= c->spec->parts[p].for_us) continue;
-        for (uint32_t a = 0; a < peers; a++) {
-            if (c->spec->parts[p].side >> a & 1) away[a] |= c->spec->parts[p].other;
-            if (c->spec->parts[p].other >> a & 1) away[a] |= c->spec->parts[p].side;
-        }
-    }
-    for (uint32_t a = 0; a < peers; a++)
-        for (uint32_t b = a + 1; b < peers; b++) ts_sim_cut(c->network, a, b, away[a] >> b & 1);
-}
-
-/* Whose time has come dies, between two frames of it. */
-static void kill_servers(cluster *c) {
-    uint64_t now = ts_sim_now_us(c->network);
-    if (c->spec->cut.at_us) ts_sim_cut(c->network, c->spec->cut.a, c->spec->cut.b, now >= c->spec->cut.at_us && now < c->spec->cut.until_us);
-    for (unsigned k = 0; k < TS_CLUSTER_KILLS; k++) {
-        uint64_t at = k ? c->spec->kills[k - 1].at_us : c->spec->kill_at_us;
-        uint32_t peer = k ? c->spec->kills[k - 1].peer : c->spec->kill_peer;
-        bool *dead = peer < c->spec->network.servers ? &c->dead[peer] : &c->workers[peer - c->spec->network.servers].dead;
-        if (at == 0 || now < at || *dead) continue;
-        *dead = true;
-        ts_sim_kill(c->network, peer);
-    }
-}
-
 static void run_until(cluster *c, uint64_t tick_us) {
     for (;;) {
         uint32_t peer;
         bool delivered = ts_sim_step(c->network, next_work(c, tick_us), &peer);
         run_pools(c); /* their clock, too, before anybody submits */
-        kill_due(c);
-        kill_servers(c);
+        ts_cluster_kill_due(c);
+        ts_cluster_kill_servers(c);
         if (delivered) deliver(c, peer);
         else if (ts_sim_now_us(c->network) >= tick_us) return;
     }
@@ -506,8 +355,8 @@ static void run_to_the_end(cluster *c) {
     bool finished = false;
     while (!everybody_ended(c, &finished) && ts_sim_now_us(c->network) < c->spec->limit_us) {
         run_until(c, next_tick);
-        kill_servers(c);
-        part_and_heal(c);
+        ts_cluster_kill_servers(c);
+        ts_cluster_part_and_heal(c);
         if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
             ts_sim_join(c->network);
             c->joined++;
@@ -523,12 +372,12 @@ static void run_to_the_end(cluster *c) {
         if (c->dead[s]) continue;
         char text[512];
         ts_server_waiting(c->servers[s], text, sizeof text);
-        if (text[0]) note_failure(c, "still running, server", s, text);
+        if (text[0]) ts_cluster_note_failure(c, "still running, server", s, text);
     }
     for (uint32_t w = 0; w < c->spec->network.workers && !c->result->ended; w++) {
         char text[512] = "";
         if (c->workers[w].client) ts_client_waiting(c->workers[w].client, text, sizeof text);
-        if (text[0]) note_failure(c, "still running, worker", w, text);
+        if (text[0]) ts_cluster_note_failure(c, "still running, worker", w, text);
     }
 }
 
@@ -565,7 +414,7 @@ static terse_status create_members(cluster *c, ts_error *error) {
         if (!c->jobs[self->job]) TS_TRY(load_job(c, self->job, error));
         TS_TRY(ts_client_create(c->jobs[self->job], endpoint, &me->client));
         if (c->spec->samples[w]) ts_client_set_samples(me->client, c->spec->samples[w]);
-        start_worker(c, w);
+        ts_cluster_start_worker(c, w);
     }
     return TERSE_OK;
 }

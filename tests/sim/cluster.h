@@ -18,6 +18,7 @@
 #define TS_CLUSTER_WORKERS 8
 #define TS_CLUSTER_KILLS 2
 #define TS_CLUSTER_PARTS 6
+#define TS_CLUSTER_REST UINT64_MAX
 
 /* The tensors every simulated worker declares. */
 typedef struct {
@@ -89,11 +90,13 @@ static inline bool ts_cluster_is_missed(const ts_cluster_spec *spec, uint32_t w)
 
 /* What happened, in the order in which it did. */
 typedef struct {
-    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_TAKEN_BACK, TS_CLUSTER_FORGOT, TS_CLUSTER_RECEIPT } kind;
+    enum { TS_CLUSTER_PUSHED, TS_CLUSTER_HOLDS, TS_CLUSTER_GIVEN_BACK, TS_CLUSTER_TAKEN_BACK, TS_CLUSTER_BACK, TS_CLUSTER_FORGOT,
+           TS_CLUSTER_RECEIPT } kind;
     uint32_t worker, tensor; /* PUSHED: encoded the tensor at `step`, its own step number `local` */
-    uint64_t step, local;
+    uint64_t step, local;    /* local TS_CLUSTER_REST: no gradient, but all that is left of the residual */
     uint32_t slice;          /* HOLDS: the worker's param has `version` of the slice */
                              /* FORGOT: the worker's residual, momentum and packets are lost */
+                             /* BACK: the worker takes part again, after what was given back to it */
                              /* GIVEN_BACK: the worker has come back, and the slice's packet of `step` is its own again */
                              /* TAKEN_BACK: it is done, and has taken that packet, which was refused, into its residual */
     uint64_t version;

@@ -79,13 +79,14 @@ static terse_status note(oracle *o, uint32_t w, uint32_t t, uint32_t p, uint32_t
 terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, uint64_t local, size_t *len) {
     const ts_tensor *tensor = &o->contract->tensors[t];
     float *residual = o->result->residual[w][t];
-    for (size_t i = 0; i < tensor->n; i++) {
+    bool rest = local == TS_CLUSTER_REST;
+    for (size_t i = 0; i < tensor->n && !rest; i++) {
         o->gradient[i] = ts_cluster_gradient(t, i, o->result->replica[w][t][i], w, local);
     }
     if (!o->config->error_feedback.enabled) memset(residual, 0, tensor->n * sizeof(float));
     bool estimates = ts_config_estimates(o->config), decays = o->config->error_feedback.variant == TS_FEEDBACK_DECAYED;
     for (size_t i = 0; estimates && i < tensor->n; i++) residual[i] = -o->estimate[w][t][i];
-    ts_encode_input input = {.gradient = o->gradient,
+    ts_encode_input input = {.gradient = rest ? NULL : o->gradient,
                              .decay = decays ? (float)o->config->error_feedback.beta : 0,
                              .gradient_scale = 1,
                              .residual = residual,
@@ -95,7 +96,7 @@ terse_status ts_oracle_encode(oracle *o, uint32_t w, uint32_t t, uint64_t step, 
                              .masking = o->config->error_feedback.masking,
                              .step = step,
                              .unbiased = !o->config->error_feedback.enabled,
-                             .ratio = ts_config_warmup_ratio(o->config, &tensor->push, step)};
+                             .ratio = rest ? 1.0 : ts_config_warmup_ratio(o->config, &tensor->push, step)};
     if (tensor->worker_momentum && o->config->optimizer.weight_decay > 0) {
         input.params = o->result->replica[w][t];
         input.weight_decay = (float)o->config->optimizer.weight_decay;

@@ -36,6 +36,10 @@ typedef struct {
     uint64_t clock[ORACLE_SLICES]; /* without rounds: rounds' worth of steps, */
     uint32_t clock_part[ORACLE_SLICES]; /* and packets of the next */
     uint32_t used[ORACLE_SLICES]; /* since the slice's last step */
+    uint64_t since[TS_CLUSTER_WORKERS]; /* the step of a worker's first push */
+    bool anew[TS_CLUSTER_WORKERS][ORACLE_SLICES]; /* `delta`: the worker's next packet of the slice is all of it */
+    uint32_t ever[ORACLE_SLICES]; /* EF21: over how many workers the slice's last mean was */
+    bool said[TS_CLUSTER_WORKERS][ORACLE_SLICES]; /* something of the worker was used there */
     uint64_t cut;                 /* the step of the checkpoint at which another run goes on; 0 for none */
     bool is_cut[ORACLE_SLICES];   /* the slice is in it */
     uint64_t cut_version[ORACLE_SLICES];
@@ -86,7 +90,12 @@ static terse_status take_back_slice(replay *r, uint32_t w, uint32_t s) {
 
 static terse_status take_back(replay *r, uint32_t w, uint32_t t) {
     const ts_tensor *tensor = &r->o->contract->tensors[t];
-    for (uint32_t i = 0; i < tensor->slices; i++) TS_TRY(take_back_slice(r, w, tensor->first_slice + i));
+    for (uint32_t i = 0; i < tensor->slices; i++) {
+        bool *anew = &r->anew[w][tensor->first_slice + i];
+        TS_TRY(take_back_slice(r, w, tensor->first_slice + i));
+        if (*anew) ts_encoder_restart(r->o->up[w][t], i);
+        *anew = false;
+    }
     return TERSE_OK;
 }
 
@@ -118,6 +127,7 @@ static terse_status on_used(replay *r, const ts_receipt *receipt) {
         return TERSE_OK;
     }
     packet->open = false;
+    r->said[receipt->worker][receipt->slice] = true;
     r->used[receipt->slice]++;
     const ts_slice *slice = &r->o->contract->slices[receipt->slice];
     ts_codec_spec spec = ts_contract_push_spec(r->o->contract, slice->tensor, receipt->worker);
@@ -137,6 +147,10 @@ static void on_returned(replay *r, const ts_receipt *receipt) {
     packet->returned = true;
 }
 
+static void on_back(replay *r, uint32_t w) {
+    for (uint32_t s = 0; s < r->o->contract->slice_count; s++) r->anew[w][s] = true;
+}
+
 /* A new process that has nothing of the former's: what a server held may still be used, the rest is lost. */
 static void on_forgot(replay *r, uint32_t w) {
     for (uint32_t s = 0; s < r->o->contract->slice_count; s++) {
@@ -146,6 +160,7 @@ static void on_forgot(replay *r, uint32_t w) {
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {
         memset(r->o->result->residual[w][t], 0, ts_cluster_tensors[t].n * sizeof(float));
         memset(r->o->velocity[w][t], 0, sizeof r->o->velocity[w][t]);
+        memset(r->o->estimate[w][t], 0, sizeof r->o->estimate[w][t]); /* the servers' sum keeps what it had said */
     }
 }
 
@@ -171,14 +186,30 @@ static terse_status on_taken_back(replay *r, const ts_cluster_event *event) {
 
 static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
 
-static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr, float share) {
+/* EF21's mean is over all who have been in by then, those that were lost since included. */
+static uint32_t count_ever(replay *r, uint32_t s, uint64_t step, uint32_t told) {
+    const ts_cluster_spec *spec = r->o->spec;
+    uint32_t launched = spec->network.workers - spec->network.late_workers, least = launched, exactly = launched;
+    for (uint32_t w = launched; w < spec->network.workers; w++) {
+        least += r->said[w][s];
+        exactly += r->since[w] <= step;
+    }
+    if (least < r->ever[s]) least = r->ever[s];
+    bool rounds = !alone(r) && r->o->config->consistency.stragglers == TS_STRAGGLERS_WAIT;
+    if (told < least || told > spec->network.workers || (rounds && told != exactly))
+        complain(r, "slice %u, step %llu: a mean over the estimates of %u workers, where %u to %u have been (%u by their pushes)", s,
+                 (unsigned long long)step, told, least, spec->network.workers, exactly);
+    return r->ever[s] = told;
+}
+
+static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr, float share, uint32_t ever) {
     const ts_tensor *tensor = &o->contract->tensors[slice->tensor];
     float g[512], *sum = o->sum[slice->tensor] + slice->first, *estimates = o->estimates[slice->tensor] + slice->first;
     for (size_t i = 0; i < slice->n; i++) {
         g[i] = sum[i] * share;
         if (!ts_config_estimates(o->config)) continue;
         estimates[i] += sum[i];
-        g[i] = estimates[i] * (1.0f / (float)o->spec->network.workers);
+        g[i] = estimates[i] * (1.0f / (float)ever);
     }
     bool sparse = ts_pipeline_is_sparse(&tensor->push) && !ts_config_estimates(o->config);
     float (*state)[512] = (float (*)[512])(void *)(o->optimizer[slice->tensor][0] + slice->first); /* the slice's part */
@@ -193,6 +224,7 @@ static void on_step(replay *r, const ts_receipt *receipt) {
     uint32_t workers = r->o->spec->network.workers;
     uint64_t step = r->steps[s];
     bool deaths = false;
+    uint32_t ever = ts_config_estimates(r->o->config) ? count_ever(r, s, step, receipt->estimates) : 0;
     for (uint32_t w = 0; w < workers; w++) deaths = deaths || ts_cluster_is_missed(r->o->spec, w);
     if (r->used[s] == 0 && deaths && !alone(r)) { /* all of a decided round died before they had delivered it there */
         r->steps[s]++;
@@ -202,9 +234,9 @@ static void on_step(replay *r, const ts_receipt *receipt) {
     if (alone(r) && (weight > workers || weight == 0 || (!deaths && weight != workers)))
         complain(r, "slice %u: a step for %u workers of %u", s, weight, workers);
     if (alone(r) && weight > 0) {
-        optimize(r->o, slice, step, ts_config_lr(r->o->config, r->clock[s], 0) / weight, 1.0f);
+        optimize(r->o, slice, step, ts_config_lr(r->o->config, r->clock[s], 0) / weight, 1.0f, ever);
         if (++r->clock_part[s] >= weight) r->clock[s]++, r->clock_part[s] = 0;
-    } else optimize(r->o, slice, step, ts_config_lr(r->o->config, step, 0), 1.0f / (float)r->used[s]);
+    } else optimize(r->o, slice, step, ts_config_lr(r->o->config, step, 0), 1.0f / (float)r->used[s], ever);
     r->steps[s]++;
     r->used[s] = 0;
 }
@@ -254,6 +286,7 @@ static terse_status on_event(replay *r, const ts_cluster_event *event) {
     case TS_CLUSTER_HOLDS: on_holds(r, event); return TERSE_OK;
     case TS_CLUSTER_GIVEN_BACK: on_given_back(r, event); return TERSE_OK;
     case TS_CLUSTER_TAKEN_BACK: return on_taken_back(r, event);
+    case TS_CLUSTER_BACK: on_back(r, event->worker); return TERSE_OK;
     case TS_CLUSTER_FORGOT: on_forgot(r, event->worker); return TERSE_OK;
     default: break;
     }
@@ -285,6 +318,9 @@ static void free_replay(replay *r) {
 }
 
 static terse_status play(replay *r, const ts_cluster_result *run) {
+    for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) r->since[w] = UINT64_MAX;
+    for (size_t i = run->event_count; i-- > 0;)
+        if (run->events[i].kind == TS_CLUSTER_PUSHED) r->since[run->events[i].worker] = run->events[i].step;
     for (size_t i = 0; i < run->event_count; i++) TS_TRY(on_event(r, &run->events[i]));
     look_for_lost_packets(r, run);
     return TERSE_OK;

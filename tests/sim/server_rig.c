@@ -53,7 +53,7 @@ ts_contract *rig_contract(const ts_config *config, int64_t first_extent) {
 
 rig *rig_create_on(uint32_t workers, const char *more, ts_executor *executor) {
     rig *r = calloc(1, sizeof *r);
-    ts_sim_options options = {.seed = 1, .servers = 1, .workers = workers, .frame_limit_bytes = 1 << 26};
+    ts_sim_options options = {.seed = 1, .servers = 1, .workers = workers, .frame_limit_bytes = 1 << 26, .spare = RIG_WORKERS_MAX - workers};
     ts_log_set_level(TS_LOG_NONE);
     r->workers = workers;
     r->config = rig_config(more);
@@ -76,7 +76,7 @@ static void clear_inbox(rig_inbox *in) {
 
 void rig_destroy(rig *r) {
     ts_server_destroy(r->server);
-    for (uint32_t w = 0; w < r->workers; w++) clear_inbox(&r->in[w]);
+    for (uint32_t w = 0; w < RIG_WORKERS_MAX; w++) clear_inbox(&r->in[w]);
     ts_contract_destroy(r->contract);
     ts_scratch_destroy(r->scratch);
     ts_sim_network_destroy(r->network);
@@ -135,7 +135,17 @@ uint32_t rig_got(rig *r, uint32_t w, Terse__Header__BodyCase kind, ts_frame *out
 }
 
 void rig_forget(rig *r) {
-    for (uint32_t w = 0; w < r->workers; w++) clear_inbox(&r->in[w]);
+    for (uint32_t w = 0; w < RIG_WORKERS_MAX; w++) clear_inbox(&r->in[w]);
+}
+
+uint32_t rig_come(rig *r, uint32_t wanted, uint32_t *worker) {
+    const ts_transport_wish wish = {.job = "default", .wanted = wanted};
+    uint32_t peer = 0;
+    ts_error reason = {""};
+    terse_status status = ts_sim_come(r->network, &wish, worker, &peer, &reason);
+    ck_assert_msg(status == TERSE_OK, "%s", reason.text);
+    ts_sim_endpoint(r->network, peer)->handler = (ts_transport_handler){.context = &r->in[peer - 1], .on_frame = keep_frame};
+    return peer - 1;
 }
 
 /* ---- what workers say ------------------------------------------------------------------------------------------------------- */

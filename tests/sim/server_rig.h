@@ -10,7 +10,7 @@
 #include "common/wire/frame.h"
 #include "server/server.h"
 
-#define RIG_WORKERS_MAX 3
+#define RIG_WORKERS_MAX 8
 #define RIG_INBOX 256
 #define RIG_ELEMS 105 /* tensor a: 100 elements in slices of 64 and 36; tensor b: 5 */
 #define RIG_SLICES 3
@@ -51,6 +51,8 @@ ts_config *rig_config(const char *more);                                       /
 ts_contract *rig_contract(const ts_config *config, int64_t extent_of_a);       /* [own] */
 /* Delivers everything that is due within so many microseconds, ticking every 50 ms. */
 void rig_run(rig *r, uint64_t us);
+/* A process comes in, as ts_sim_come; it speaks as the rig's worker of the number that is returned. */
+uint32_t rig_come(rig *r, uint32_t wanted, uint32_t *worker);
 /* All workers attached and the parameters set (params: [out]); inboxes empty. */
 void rig_attach_all(rig *r, float *params);
 

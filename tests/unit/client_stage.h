@@ -34,6 +34,7 @@ typedef struct {
     uint32_t servers, worker_peer;
     inbox received[MAX_SERVERS];
     ts_client *client;
+    uint32_t life;           /* of the client, to which answers are said; 0: the first */
 } stage;
 
 static inline void on_frame(void *context, uint32_t peer, ts_buffer *buffer) {
@@ -134,6 +135,7 @@ static inline void say_ack(stage *s, uint32_t server, uint64_t step, terse_statu
     ack.slices = (uint32_t *)(uintptr_t)slices;
     ack.n_slices = count;
     ack.reason = (char *)"for a reason";
+    ack.incarnation = s->life;
     say_header(s, server, TERSE__HEADER__BODY_ACK, &ack);
 }
 

@@ -22,4 +22,7 @@ unsigned seed_count(unsigned usual);
 /* Runs and replays; returns how far anybody was ahead of the slowest, what came too late, who came back, who was not there. */
 replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec);
 
+/* Removes a folder of workers' files. */
+void clear_keep_folder(const char *folder);
+
 #endif

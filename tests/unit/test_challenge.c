@@ -11,7 +11,7 @@
 #include "common/net/sim_transport.h"
 #include "common/wire/frame.h"
 #include "common/wire/secret.h"
-#include "server/server.h"
+#include "server/job.h"
 #include "tests/unit/unit.h"
 #include "worker/client/client.h"
 
@@ -92,9 +92,11 @@ typedef struct {
     float param[2][4];
 } meeting;
 
+static const char *on_loss = "consistency.on_worker_loss=end";
+
 static ts_config *config_with(const char *secret_file) {
     char secret[200];
-    const char *overrides[] = {"consistency.deadline_s=2", "consistency.on_worker_loss=end", secret};
+    const char *overrides[] = {"consistency.deadline_s=2", on_loss, secret};
     ts_config *config = NULL;
     ts_error error;
     snprintf(secret, sizeof secret, "auth.secret_file=%s", secret_file ? secret_file : "");
@@ -106,7 +108,7 @@ static ts_config *config_with(const char *secret_file) {
 static void meet(meeting *m, const char *server, const char *first, const char *second, double drop) {
     const char *files[] = {server, first, second};
     ts_sim_options options = {.seed = 5, .servers = 1, .workers = 2, .delay_min_us = 100, .delay_max_us = 2000, .drop = drop,
-                              .duplicate = drop, .reorder = drop > 0, .frame_limit_bytes = 1 << 20};
+                              .duplicate = drop, .reorder = drop > 0, .frame_limit_bytes = 1 << 20, .spare = 4};
     ts_log_level level = ts_log_get_level();
     ts_log_set_level(TS_LOG_NONE);
     memset(m, 0, sizeof *m);
@@ -136,7 +138,8 @@ static void run_for(meeting *m, uint64_t us) {
         }
         ts_server_tick(m->server);
         ts_server_flush(m->server);
-        for (unsigned w = 0; w < 2; w++) ts_client_tick(m->client[w]);
+        for (unsigned w = 0; w < 2; w++)
+            if (m->client[w]) ts_client_tick(m->client[w]);
     }
     ts_log_set_level(level);
 }
@@ -241,6 +244,66 @@ START_TEST(nothing_counts_before_the_proof) {
 }
 END_TEST
 
+/* ---- those who come into a running job ------------------------------------------------------------------------------------------ */
+
+static const ts_membership *members_of(const meeting *m) { return &m->server->jobs[0]->members; }
+
+/* A process comes and says Hello, with a secret of its own. Becomes m->client[1], whose process must be dead. Returns its peer. */
+static uint32_t come(meeting *m, uint32_t wanted, const char *file, terse_status expected) {
+    const ts_transport_wish wish = {.job = "default", .wanted = wanted};
+    const int64_t shape = 4;
+    uint32_t worker = 0, peer = 0;
+    ts_error reason = {""};
+    terse_status status = ts_sim_come(m->network, &wish, &worker, &peer, &reason);
+    ck_assert_msg(status == expected, "%s", reason.text);
+    if (status != TERSE_OK) return 0;
+    ts_client_destroy(m->client[1]);
+    ts_config_free(m->config[2]);
+    m->config[2] = config_with(file);
+    ck_assert_ok(ts_client_create(m->config[2], ts_sim_endpoint(m->network, peer), &m->client[1]));
+    ck_assert_ok(ts_client_declare(m->client[1], "t", &shape, 1, m->param[1], NULL));
+    ck_assert_ok(ts_client_start(m->client[1]));
+    return peer;
+}
+
+START_TEST(a_place_is_taken_with_the_proof_only) {
+    meeting m;
+    const char *good = write_file("d", "a secret of some length", 0600), *bad = write_file("e", "another secret of length", 0600);
+    on_loss = "consistency.on_worker_loss=go_on";
+    meet(&m, good, good, good, 0);
+    run_for(&m, 500000);
+    ck_assert_int_eq(ts_client_get_state(m.client[1]), TS_CLIENT_TRAINING);
+    ts_sim_kill(m.network, 2);
+    ts_sim_tell_lost(m.network, 2);
+    run_for(&m, 2500000);
+    ck_assert(members_of(&m)->members[1].lost);
+    /* Without the secret: neither a lost worker's place nor a number is taken, and who has a place keeps it. */
+    for (int without = 0; without < 2; without++) {
+        (void)come(&m, 1, without ? NULL : bad, TERSE_OK);
+        ck_assert_uint_eq(members_of(&m)->members[1].peer, 2);
+        (void)come(&m, 1, good, TERSE_EDUPLICATE); /* for a moment it is kept for who has asked for it */
+        run_for(&m, 500000);
+        ck_assert_int_eq(ts_client_failure(m.client[1]), TERSE_EDENIED);
+        ck_assert_uint_eq(members_of(&m)->members[1].peer, 2);
+        ck_assert(members_of(&m)->members[1].lost && !members_of(&m)->members[1].coming);
+        run_for(&m, 2000000);
+    }
+    (void)come(&m, 2, bad, TERSE_OK);
+    run_for(&m, 500000);
+    ck_assert_uint_eq(members_of(&m)->count, 2);
+    /* With it. */
+    uint32_t peer = come(&m, 1, good, TERSE_OK);
+    ck_assert_uint_eq(members_of(&m)->members[1].peer, 2);
+    run_for(&m, 1000000);
+    ck_assert(!members_of(&m)->members[1].lost && members_of(&m)->members[1].incarnation == 2); /* it waits for worker 0's push */
+    ck_assert_uint_eq(members_of(&m)->members[1].peer, peer);
+    ck_assert_int_eq(ts_client_get_state(m.client[0]), TS_CLIENT_TRAINING);
+    ck_assert_int_eq(ts_server_get_state(m.server), TS_SERVER_RUNNING);
+    part(&m);
+    on_loss = "consistency.on_worker_loss=end";
+}
+END_TEST
+
 static void make_folder(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
 
 TCase *test_challenge(void);
@@ -252,5 +315,6 @@ TCase *test_challenge(void) {
     tcase_add_test(tests, who_knows_the_secret_is_let_in);
     tcase_add_test(tests, who_does_not_know_it_is_told_and_disturbs_nobody);
     tcase_add_test(tests, nothing_counts_before_the_proof);
+    tcase_add_test(tests, a_place_is_taken_with_the_proof_only);
     return tests;
 }

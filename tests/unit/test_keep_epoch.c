@@ -53,6 +53,7 @@ static bool begin(stage *s, const life *l, float param[ELEMS], char *message, si
         Terse__Resumed resumed = TERSE__RESUMED__INIT;
         Terse__Joined joined = TERSE__JOINED__INIT;
         run_stage(s, 1);
+        s->life = last_heard(s, 0, TERSE__HEADER__BODY_HELLO)->header->hello->incarnation;
         welcome.job_epoch = l->epoch;
         if (l->run) {
             snprintf(run, sizeof run, "%016" PRIx64, l->run);
@@ -188,6 +189,35 @@ START_TEST(the_same_epoch_goes_on_from_it) {
     (void)look(&is);
     ck_assert(!is.ended && is.epoch == FIRST && is.run == FIRST);
     for (int i = 0; i < ELEMS; i++) ck_assert_float_eq(ts_client_residual(s.client, 0)[i], i < 90 ? (float)(i + 1) : 0);
+    close_stage(&s);
+    remove_dir();
+}
+END_TEST
+
+/* It may have been said of a packet of the same step, which this life pushes anew. */
+START_TEST(an_answer_to_a_former_life_is_not_heard) {
+    stage s;
+    float param[ELEMS] = {0}, gradient[ELEMS] = {1};
+    char message[TS_ERROR_CHARS];
+    uint32_t first = 0;
+    uint64_t step = 0;
+    make_dir();
+    leave_something();
+    ck_assert_msg(begin(&s, &(life){.epoch = FIRST, .joins = true}, param, message, sizeof message), "%s", message);
+    ck_assert_ok(ts_client_push(s.client, 0, gradient));
+    Terse__Ack ack = TERSE__ACK__INIT;
+    ack.step = 1;
+    ack.status = TERSE_ESTALE;
+    ack.slices = &first;
+    ack.n_slices = 1;
+    for (ack.incarnation = 0; ack.incarnation <= 3; ack.incarnation++) { /* 0 is the first */
+        if (ack.incarnation == 2) continue;
+        say_header(&s, 0, TERSE__HEADER__BODY_ACK, &ack);
+        ck_assert_msg(!ts_client_gives_back(s.client, 0, &step), "of life %u", ack.incarnation);
+    }
+    ack.incarnation = 2;
+    say_header(&s, 0, TERSE__HEADER__BODY_ACK, &ack);
+    ck_assert(ts_client_gives_back(s.client, 0, &step) && step == 1);
     close_stage(&s);
     remove_dir();
 }
@@ -448,6 +478,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, a_file_of_another_epoch_is_refused_by_name);
     tcase_add_test(tests, a_worker_that_would_come_back_with_it_leaves_alone);
     tcase_add_test(tests, the_same_epoch_goes_on_from_it);
+    tcase_add_test(tests, an_answer_to_a_former_life_is_not_heard);
     tcase_add_test(tests, of_another_contract_it_is_refused_too);
     tcase_add_test(tests, a_checkpoint_of_its_run_takes_its_place);
     tcase_add_test(tests, what_the_checkpoint_lacks_is_set_aside);

@@ -20,6 +20,16 @@ START_TEST(further_workers_are_places_until_somebody_comes) {
     ts_membership_return(&of, 3, 1, 7);
     ck_assert(!ts_membership_orphaned(&of));
     ck_assert_uint_eq(ts_membership_weight(&of), 1);
+    /* Somebody has been worker 3 now: when it is lost it is missed. */
+    ck_assert(!of.members[3].unborn);
+    ck_assert_uint_eq(of.unborn, 1);
+    ck_assert_uint_eq(of.members[3].since, 7);
+    ts_membership_lose(&of, 3);
+    ck_assert_uint_eq(ts_membership_missed(&of), 3);
+    ck_assert(ts_membership_orphaned(&of));
+    ts_membership_return(&of, 3, 2, 9); /* and again, whom no place is made for twice */
+    ck_assert_uint_eq(of.unborn, 1);
+    ck_assert_uint_eq(ts_membership_missed(&of), 2);
     ts_membership_free(&of);
 }
 END_TEST

@@ -9,31 +9,23 @@
 #include "tests/unit/simulation_support.h"
 #include "tests/unit/unit.h"
 
-static void clear_folder(const char *folder) {
-    for (unsigned w = 0; w < TS_CLUSTER_WORKERS; w++) {
-        char file[64];
-        snprintf(file, sizeof file, "%s/worker-%u.keep", folder, w);
-        (void)unlink(file);
-    }
-    ck_assert_int_eq(rmdir(folder), 0);
-}
-
 typedef struct {
     uint64_t returns; /* of all runs */
     unsigned absent;  /* workers that were not there at the end */
 } arrivals;
 
 /* What becomes of the workers in a run of its own folder; spec: but for overrides and steps. */
-static arrivals run_comers(uint64_t seed, ts_cluster_spec *spec, bool keeps, const char *more) {
+static arrivals run_comers_with(uint64_t seed, ts_cluster_spec *spec, bool keeps, const char *const more[3]) {
     static const char *const modes[] = {"consistency.mode=bsp", "consistency.mode=ssp", "consistency.mode=asp",
                                         "consistency.mode=bsp"};
     char folder[] = "/dev/shm/terse-sim-XXXXXX", keep[64] = "error_feedback.keep=off";
     const char *overrides[] = {modes[seed % 4], "consistency.deadline_s=10", seed % 3 ? "pull.default=dense" : "servers.history=3",
-                               keep, more, "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
+                               keep, more[0], more[1], more[2],
+                               "consistency.stragglers=proceed", "consistency.quorum=1", "consistency.straggler_s=0.3"};
     ck_assert_ptr_nonnull(mkdtemp(folder));
     if (keeps) snprintf(keep, sizeof keep, "error_feedback.keep=%s", folder);
     spec->overrides = overrides;
-    spec->override_count = seed % 4 == 3 ? 8 : 5;
+    spec->override_count = seed % 4 == 3 ? 10 : 7;
     spec->comes_anew = true;
     spec->forgets = !keeps;
     spec->network.spare = 2 * TS_CLUSTER_WORKERS;
@@ -43,8 +35,12 @@ static arrivals run_comers(uint64_t seed, ts_cluster_spec *spec, bool keeps, con
         spec->think_us[w] += 400000; /* so that the others are not done before */
     }
     replayed told = cluster_equals_replay(seed, spec);
-    clear_folder(folder);
+    clear_keep_folder(folder);
     return (arrivals){told.returns, told.absent};
+}
+
+static arrivals run_comers(uint64_t seed, ts_cluster_spec *spec, bool keeps, const char *more) {
+    return run_comers_with(seed, spec, keeps, (const char *const[3]){more, "servers.slice_elems=100", "servers.slice_elems=100"});
 }
 
 /* Some are killed, and other processes take their places: named, or found by what they have kept; or with nothing of it. */
@@ -68,26 +64,64 @@ START_TEST(killed_workers_come_back_as_other_processes) {
 }
 END_TEST
 
+/* Further ones in a run of the seed. */
+static void plan_comers(uint64_t seed, ts_cluster_spec *spec) {
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 100));
+    uint32_t launched = 1 + ts_random_below(&random, 3);
+    spec->network.late_workers = 1 + ts_random_below(&random, 3);
+    spec->network.workers = launched + spec->network.late_workers;
+    spec->barrier = seed % 2;
+    for (uint32_t w = launched; w < spec->network.workers; w++) spec->come_us[w] = 1 + ts_random_below(&random, 6000000);
+    uint32_t victim = ts_random_below(&random, spec->network.workers);
+    if (launched > 1 && ts_random_below(&random, 2)) {
+        spec->kill_after[victim] = 1 + ts_random_below(&random, 6);
+        spec->restart_us[victim] = 1000 + ts_random_below(&random, 6000000);
+    }
+}
+
 /* Further workers come into a job that runs, while others die and come back; sums, means and ledger are right. */
 START_TEST(new_workers_come_into_a_running_job) {
     uint64_t first = 34000000, returns = 0;
     unsigned count = only_seed(&first) ? 1 : seed_count(100);
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = uneven_spec_of(seed);
-        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 100));
-        uint32_t launched = 1 + ts_random_below(&random, 3);
-        spec.network.late_workers = 1 + ts_random_below(&random, 3);
-        spec.network.workers = launched + spec.network.late_workers;
-        spec.barrier = seed % 2;
-        for (uint32_t w = launched; w < spec.network.workers; w++) spec.come_us[w] = 1 + ts_random_below(&random, 6000000);
-        uint32_t victim = ts_random_below(&random, spec.network.workers);
-        if (launched > 1 && ts_random_below(&random, 2)) {
-            spec.kill_after[victim] = 1 + ts_random_below(&random, 6);
-            spec.restart_us[victim] = 1000 + ts_random_below(&random, 6000000);
-        }
+        plan_comers(seed, &spec);
         returns += run_comers(seed, &spec, seed % 5, "daemon.orphan_s=60").returns;
     }
     if (count > 1) ck_assert_uint_gt(returns, count);
+}
+END_TEST
+
+/* With EF21 a mean is over the estimates of all who have been in by its round, at every server alike. */
+START_TEST(with_ef21_new_workers_count_from_their_first_round) {
+    static const char *const ef21[3] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", "daemon.orphan_s=60"};
+    uint64_t first = 38000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(60);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        plan_comers(seed, &spec);
+        returns += run_comers_with(seed, &spec, seed % 5, ef21).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count);
+}
+END_TEST
+
+/* All prove a secret before they have a place. */
+START_TEST(who_comes_proves_the_secret_first) {
+    char file[] = "/tmp/terse-sim-secret-XXXXXX", set[64];
+    uint64_t first = 39000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(30);
+    int descriptor = mkstemp(file);
+    ck_assert_int_eq(write(descriptor, "a secret of some length", 23), 23);
+    close(descriptor);
+    snprintf(set, sizeof set, "auth.secret_file=%s", file);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        plan_comers(seed, &spec);
+        returns += run_comers(seed, &spec, seed % 5, set).returns;
+    }
+    (void)unlink(file);
+    if (count > 1) ck_assert_uint_gt(returns, count / 2);
 }
 END_TEST
 
@@ -163,6 +197,8 @@ TCase *test_simulation_comers(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, killed_workers_come_back_as_other_processes);
     tcase_add_test(tests, new_workers_come_into_a_running_job);
+    tcase_add_test(tests, with_ef21_new_workers_count_from_their_first_round);
+    tcase_add_test(tests, who_comes_proves_the_secret_first);
     tcase_add_test(tests, a_new_worker_that_dies_at_the_second_door_is_nobody);
     tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
     tcase_add_test(tests, who_has_come_in_makes_servers_ask_for_rounds);

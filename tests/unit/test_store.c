@@ -144,6 +144,31 @@ START_TEST(the_log_keeps_the_last_packets_and_never_outweighs_the_slice) {
 }
 END_TEST
 
+/* Without rounds each worker's pull makes a version: with more workers the log reaches as far back for each. */
+START_TEST(the_log_grows_with_the_workers) {
+    make_config(TS_OPTIMIZER_SGD, 4);
+    config.consistency.mode = TS_MODE_ASP;
+    ts_contract *contract = make_contract();
+    ts_store store;
+    uint32_t server = contract->slices[0].server;
+    ck_assert_ok(ts_store_create(&store, contract, &config, ts_optimizer_find(TS_OPTIMIZER_SGD), server, WORKERS));
+    ts_slice_state *slice = slice_of(&store, contract, 0);
+    ck_assert_uint_eq(slice->log_entries, 4 * WORKERS);
+    for (uint64_t v = 1; v <= 21; v++) log_one(slice, v, 1);
+    ck_assert_ok(ts_store_grow(&store, contract, WORKERS + 2));
+    ck_assert_ok(ts_store_grow(&store, contract, WORKERS + 1)); /* there is room already */
+    for (uint64_t v = 10; v <= 21; v++) ck_assert_uint_eq(ts_store_logged(slice, v)->frame->data[0], v);
+    ck_assert_uint_eq(slice->log_bytes, 12);
+    for (uint64_t v = 22; v <= 29; v++) log_one(slice, v, 1);
+    for (uint64_t v = 10; v <= 29; v++) ck_assert_uint_eq(ts_store_logged(slice, v)->frame->data[0], v);
+    log_one(slice, 30, 1);
+    ck_assert_ptr_null(ts_store_logged(slice, 10));
+    ck_assert_ptr_nonnull(ts_store_logged(slice, 11));
+    ts_store_free(&store);
+    ts_contract_destroy(contract);
+}
+END_TEST
+
 START_TEST(creating_survives_every_failed_allocation) {
     make_config(TS_OPTIMIZER_NONE, 4);
     ts_contract *contract = make_contract();
@@ -174,6 +199,7 @@ TCase *test_store(void) {
     tcase_add_test(tests, first_values_are_taken_once);
     tcase_add_test(tests, held_packets_keep_their_frames);
     tcase_add_test(tests, the_log_keeps_the_last_packets_and_never_outweighs_the_slice);
+    tcase_add_test(tests, the_log_grows_with_the_workers);
     tcase_add_test(tests, creating_survives_every_failed_allocation);
     return tests;
 }

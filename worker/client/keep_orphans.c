@@ -9,17 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The worker that a file is of: "worker-N.keep". */
-static bool worker_of(const char *name, uint32_t *worker) {
-    static const char head[] = "worker-";
-    char *end;
-    if (strncmp(name, head, sizeof head - 1) != 0) return false;
-    const char *digits = name + sizeof head - 1;
-    unsigned long number = strtoul(digits, &end, 10);
-    if (*digits < '0' || *digits > '9' || number >= UINT32_MAX || strcmp(end, ".keep") != 0) return false;
-    *worker = (uint32_t)number;
-    return true;
-}
+#include "common/keep/keep.h"
 
 static bool is_free(int folder, const char *name) {
     int file = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -47,7 +37,7 @@ size_t ts_keep_orphans(const char *dir, uint32_t *worker, size_t most) {
     if (!folder) return 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         uint32_t number;
-        if (worker_of(entry->d_name, &number) && is_free(dirfd(folder), entry->d_name)) count = insert(worker, count, most, number);
+        if (ts_keep_name(entry->d_name, &number, NULL) && is_free(dirfd(folder), entry->d_name)) count = insert(worker, count, most, number);
     }
     closedir(folder);
     return count;

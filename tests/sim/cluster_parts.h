@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A simulated cluster's own state, shared by cluster.c, which drives it, and cluster_faults.c, which disturbs it. */
+#ifndef TS_SIM_CLUSTER_PARTS_H
+#define TS_SIM_CLUSTER_PARTS_H
+
+#include "tests/sim/cluster.h"
+#include "tests/sim/timed_pool.h"
+#include "worker/client/client.h"
+
+#define TICK_US 20000u
+#define SLICES_MOST 64u
+
+typedef enum { ATTACHING, PUSHING, PULLING, FETCHING, LEAVING, GONE } phase;
+
+typedef struct {
+    ts_client *client;
+    uint32_t job, index; /* its job, its number there */
+    uint32_t peer;       /* of its process */
+    bool dead;
+    uint32_t first;      /* tensor */
+    phase phase;
+    uint64_t step;
+    uint32_t next_push;
+    uint64_t pushed;   /* whole steps */
+    uint64_t sum;      /* the sequence of the barrier; 0 before it */
+    uint64_t sums;     /* how many it is past */
+    uint64_t ready_us; /* its gradient is computed then */
+    uint64_t dies_us;  /* with spec.kill_after */
+    uint64_t back_us;  /* killed, and restarted then */
+    uint64_t asleep_us, wakes_us; /* with spec.sleep_after */
+    uint32_t returns;  /* that were noticed */
+    bool resting;      /* it pushes what is left of its residual */
+    bool asked;
+} worker;
+
+struct cluster;
+typedef struct {
+    struct cluster *cluster;
+    uint32_t server;
+} listener;
+
+typedef struct cluster {
+    const ts_cluster_spec *spec;
+    listener listeners[TS_CLUSTER_WORKERS];
+    ts_config *config;   /* the servers' */
+    ts_config *jobs[TS_SIM_JOBS];
+    ts_sim_network *network;
+    ts_server *servers[TS_CLUSTER_WORKERS];
+    timed_pool pools[TS_CLUSTER_WORKERS];
+    uint32_t joined;
+    uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
+    bool dead[TS_CLUSTER_WORKERS]; /* servers */
+    worker workers[TS_CLUSTER_WORKERS];
+    ts_cluster_result *result;
+    float gradient[510];
+} cluster;
+
+/* cluster.c */
+void ts_cluster_note_failure(cluster *c, const char *who, uint32_t index, const char *message);
+void ts_cluster_note_event(cluster *c, const ts_cluster_event *event);
+void ts_cluster_start_worker(cluster *c, uint32_t w);
+
+/* cluster_faults.c */
+/* Workers whose time has come, to die or to be there again. */
+void ts_cluster_kill_due(cluster *c);
+void ts_cluster_kill_servers(cluster *c);
+/* Whether a worker, a server, is stopped now. */
+bool ts_cluster_sleeps(cluster *c, uint32_t w);
+bool ts_cluster_stopped(const cluster *c, uint32_t server);
+void ts_cluster_part_and_heal(cluster *c);
+
+#endif
