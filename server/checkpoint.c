@@ -356,7 +356,10 @@ static uint64_t number(ts_checkpoint *c) {
 
 void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
     ts_checkpoint *c = &job->checkpoint;
-    if (job->server->index == 0 && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) welcome->job_epoch = number(c);
+    if (job->server->index == 0 && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
+        welcome->job_epoch = number(c);
+        welcome->mortal = !job->server->join_command && !job->server->stays && !c->on;
+    }
     if (!c->on) return;
     welcome->epoch = (char *)(uintptr_t)c->epoch;
     welcome->checkpoint_at_end = job->server->config->checkpoint.at_end;

@@ -41,6 +41,7 @@ typedef struct {
     ts_transport *transport;
     bool daemon;          /* jobs join and leave */
     uint64_t reported_us;
+    uint64_t ticked_us, late_us; /* the last tick; how late one was at most, since that was asked for last */
     bool report_failed;   /* said once */
     bool command_known;   /* by which workers come back */
     bool drains;          /* the jobs have been told */
@@ -203,8 +204,22 @@ static void report(server_loop *loop) {
            ts_mpi_transport_run_dir(loop->transport));
 }
 
+/* How long the loop was kept from what it should have done by then. */
+static void note_late(server_loop *loop) {
+    uint64_t now_us = uv_hrtime() / 1000, due_us = loop->ticked_us + TICK_MS * 1000u;
+    if (loop->ticked_us > 0 && now_us > due_us && now_us - due_us > loop->late_us) loop->late_us = now_us - due_us;
+    loop->ticked_us = now_us;
+}
+
+static void dump(server_loop *loop) {
+    ts_server_dump(loop->server, stderr);
+    fprintf(stderr, "  loop: since the last dump a tick came %.1f ms late at most\n", (double)loop->late_us * 1e-3);
+    loop->late_us = 0;
+}
+
 static void on_tick(uv_timer_t *timer) {
     server_loop *loop = timer->data;
+    note_late(loop);
     if (loop->daemon) tend_daemon(loop);
     ts_server_tick(loop->server);
     if (loop->guest) loop->guest->tick(loop->guest->context);
@@ -215,7 +230,7 @@ static void on_tick(uv_timer_t *timer) {
 
 static void on_signal(uv_signal_t *handle, int number) {
     server_loop *loop = handle->data;
-    if (number == SIGUSR2) ts_server_dump(loop->server, stderr);
+    if (number == SIGUSR2) dump(loop);
     else if (number == SIGTERM && loop->daemon) drain(loop);
     else if (number == SIGTERM) ts_server_drain(loop->server, "SIGTERM");
     else if (number != SIGUSR1) ts_server_stop(loop->server, "SIGINT");

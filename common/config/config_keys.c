@@ -214,8 +214,9 @@ const ts_config_key ts_config_keys[] = {
     {"error_feedback.keep", TS_KEY_TEXT, AT(keep), "auto",
      .doc = "A folder on tmpfs (`/dev/shm/NAME`) for residuals, momentum and packets under way, in a file that outlives the "
             "process: a worker that is killed and started again there goes on from it, and nothing is lost. A file of another "
-            "start of the servers that still holds something is refused (`terse ckpt keep`). `off` and `auto` (so "
-            "far the same): on the heap."},
+            "start of the servers that still holds something is refused (`terse ckpt keep`), unless nobody could go on from it: its "
+            "job let nobody in and made no checkpoints, or has ended. `off`: on the heap. `auto`: `off`, since a folder of the "
+            "user's choice is not to be written to unasked."},
     {"error_feedback.momentum_correction", TS_KEY_F64, AT(error_feedback.momentum_correction), "0", .low_real = 0,
      .high_real = 1, .high_open = true,
      .doc = "Momentum at the worker, before the selection, for sparsely pushed tensors; the servers then run plain "

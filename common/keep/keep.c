@@ -248,14 +248,16 @@ const ts_keep *ts_keep_other(const ts_keep *keep) { return keep->other; }
 ts_keep_identity ts_keep_identify(const ts_keep *keep) {
     const ts_keep_head *head = keep->head;
     ts_keep_identity is = {.worker = head->worker, .workers = head->workers, .incarnation = head->incarnation,
-                           .epoch = head->epoch, .run = head->run, .ended = atomic_load(&head->ended) == TS_KEEP_YES};
+                           .epoch = head->epoch, .run = head->run, .ended = atomic_load(&head->ended) == TS_KEEP_YES,
+                           .mortal = atomic_load(&head->mortal) == TS_KEEP_YES};
     snprintf(is.job, sizeof is.job, "%.*s", TS_KEEP_JOB_CHARS - 1, head->job);
     for (uint32_t i = 0; i < keep->contract->slice_count; i++)
         if (keep->slots[i].len > 0 && keep->slots[i].step + 1 > is.steps) is.steps = keep->slots[i].step + 1;
     return is;
 }
 
-void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch, uint64_t run) {
+void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch, uint64_t run, bool mortal) {
+    atomic_store(&keep->head->mortal, mortal ? TS_KEEP_YES : 0);
     keep->head->epoch = epoch;
     keep->head->run = run;
     atomic_store(&keep->head->ended, 0);

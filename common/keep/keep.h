@@ -78,9 +78,10 @@ typedef struct {
     uint64_t epoch, run;
     uint64_t steps; /* steps of which something was pushed */
     bool ended;     /* its job has ended: nobody can come back to it */
+    bool mortal;    /* nobody could after its process, either: a job that lets nobody in, without checkpoints */
 } ts_keep_identity;
 ts_keep_identity ts_keep_identify(const ts_keep *keep);
-void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch, uint64_t run);
+void ts_keep_set_epoch(ts_keep *keep, uint64_t epoch, uint64_t run, bool mortal);
 /* The job is known to have ended for everybody. */
 void ts_keep_set_ended(ts_keep *keep);
 

@@ -19,10 +19,10 @@ static bool all_zero(const void *bytes, size_t len) {
 
 static bool is_yes_or_no(const ts_keep_head *head) {
     const uint8_t form[] = {head->brief, head->estimates, head->decayed};
-    const uint32_t word[] = {atomic_load(&head->ready), atomic_load(&head->ended)};
+    const uint32_t word[] = {atomic_load(&head->ready), atomic_load(&head->ended), atomic_load(&head->mortal)};
     for (unsigned i = 0; i < 3; i++)
         if (form[i] != 0 && form[i] != TS_KEEP_FORM) return false;
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 3; i++)
         if (word[i] != 0 && word[i] != TS_KEEP_YES) return false;
     return true;
 }

@@ -23,6 +23,7 @@ typedef struct {
     char job[TS_KEEP_JOB_CHARS];
     uint8_t brief, estimates, decayed; /* 0 or TS_KEEP_FORM */
     _Atomic uint32_t ended;         /* 0 or TS_KEEP_YES: the job has */
+    _Atomic uint32_t mortal;        /* 0 or TS_KEEP_YES: nobody can go on from it when this process has ended */
     _Atomic uint32_t ready;         /* 0 or TS_KEEP_YES: the file is complete */
     _Atomic uint32_t backup;        /* ts_backup_phase */
     uint32_t backup_tensor;

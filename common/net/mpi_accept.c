@@ -69,7 +69,7 @@ static MPI_Comm accept_party(ts_door_guest **party, uint32_t size, const char *p
         return MPI_COMM_NULL;
     }
     ts_mpi_watchdog *watchdog =
-        ts_mpi_watchdog_arm(ACCEPT_US, 4, "MPI_Comm_accept does not return, though the other side has ended: is this Open MPI 4.1?");
+        ts_mpi_watchdog_arm(ACCEPT_US, 4, "MPI_Comm_accept does not return, though the other side has ended: is this Open MPI 4.1, and does ompi-server answer?");
     int result = MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &comm);
     ts_mpi_watchdog_disarm(watchdog);
     bool rescued = ts_mpi_rescue_end(rescue);

@@ -18,9 +18,12 @@ readme-table: $(BUILD)/terse ## README's codec table, from a fresh benchmark
 bench-memory: all ## memory of a server at 100 M parameters, sparse, by optimizer (2 minutes, 8 GB)
 	BUILD=$(BUILD) $(MPI_ENV) python3 tests/bench/bench_memory.py
 .PHONY: bench-memory
+bench-checkpoint: all ## how late a server's loop is during a checkpoint of 100 M parameters, beside outside one (2 minutes, 4 GB)
+	BUILD=$(BUILD) $(MPI_ENV) python3 tests/bench/bench_checkpoint.py
+.PHONY: bench-checkpoint
 bench: deps ## all benchmarks: codec, optimizers, transport, server, memory, networks, idle CPU (a quarter of an hour; keep the machine quiet)
 	@$(MAKE) --no-print-directory -s all
-	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-server bench-memory bench-net bench-idle
+	@$(MAKE) --no-print-directory -s bench-codec bench-optimizer bench-transport bench-server bench-memory bench-checkpoint bench-net bench-idle
 
 .PHONY: bench bench-codec bench-optimizer bench-codec-levels bench-idle readme-table
 

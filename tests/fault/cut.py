@@ -18,8 +18,8 @@ sys.path[:0] = [os.path.join(HERE, "..", "system"), os.path.join(HERE, "..", "be
 
 import ledger  # noqa: E402
 import namespaces  # noqa: E402
-from launch import BUILD, Run, Skipped, kill  # noqa: E402
-from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, alive, job_ends,  # noqa: E402
+from launch import BUILD, Run, Skipped, alive, kill  # noqa: E402
+from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, job_ends,  # noqa: E402
                       others_go_on, tell, whole_checkpoints, words_of)
 
 HOST_OF_MPIRUN = 0

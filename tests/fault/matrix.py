@@ -19,8 +19,8 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
 import cut  # noqa: E402
-from launch import BUILD, Run, Skipped, kill  # noqa: E402
-from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, alive, end, job_ends,  # noqa: E402
+from launch import BUILD, Run, Skipped, alive, kill  # noqa: E402
+from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, end, job_ends,  # noqa: E402
                       others_go_on, tell, whole_checkpoints, words_of)
 
 

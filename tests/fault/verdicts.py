@@ -9,7 +9,7 @@ import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
-from launch import BUILD  # noqa: E402
+from launch import BUILD, alive  # noqa: E402
 
 CONFIG = "tests/fault/fault.yaml"
 SERVERS, WORKERS = 2, 3
@@ -46,14 +46,6 @@ def end(run, began, ranks):
         assert time.monotonic() < until, f"ranks {left} are left:\n{run.text()}"
         time.sleep(0.05)
     return run.text()
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def whole_checkpoints(folder):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from launch import BUILD, Run, environment, job, kill
+from launch import BUILD, Run, alive, environment, job, kill
 
 MLP = "configs/fashion-mnist.yaml"
 SOFTMAX = "configs/softmax.yaml"
@@ -255,18 +255,10 @@ def worker_told_twice(folder, seconds):
     assert 1 in run.ranks(), run.text()
     kill(ranks[1], signal.SIGTERM)
     time.sleep(1)
-    assert 1 not in run.ranks() or zombie(ranks[1]), run.text()
+    assert 1 not in run.ranks() or not alive(ranks[1]), run.text()
     kill(ranks[2], signal.SIGKILL)
     kill(run.process.pid, signal.SIGTERM)
     assert run.finish() is not None, run.text()
-
-
-def zombie(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def program_missing(folder, seconds):

@@ -14,7 +14,7 @@ import time
 from cases_checkpoint import ckpt, first_checkpoint, finished, floats, manifests, start
 from cases_train import MLP, SOFTMAX
 from daemon import Daemon
-from launch import Run, job, kill
+from launch import Run, alive, job, kill
 from safetensors_reader import read_safetensors
 
 
@@ -45,14 +45,6 @@ def kill_all(run):
         time.sleep(0.02)
 
 
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
 def listed(folder):
     return json.loads(ckpt("keep", "ls", folder, "--json"))
 
@@ -70,9 +62,10 @@ def pushing(run, folder, workers, seconds=40):
 
 
 def of_another_epoch(folder, seconds):
-    """All is killed without a checkpoint: the same command does not begin over what is left; dropped, it does."""
+    """All is killed in a job with checkpoints, before the first: no other begins over what is left; dropped, one does."""
     with Kept() as kept:
-        sets = [f"error_feedback.keep={kept}", "training.epochs=1000"]
+        checkpoints = os.path.join(folder, "checkpoints")
+        sets = [f"error_feedback.keep={kept}", "training.epochs=1000", f"checkpoint.dir={checkpoints}", "checkpoint.every_steps=1000000"]
         run, _ = plain(folder, MLP, 1, 2, sets, seconds)
         rows = pushing(run, kept, 2)
         assert all(row["owner"] for row in rows), rows
@@ -106,6 +99,21 @@ def of_another_epoch(folder, seconds):
         assert "it stays" in ckpt("keep", "drop", other, code=1) and os.path.exists(other)
         finished(*plain(folder, MLP, 1, 2, short, seconds))
         assert not listed(kept), "an end in order leaves nothing"
+
+
+def of_no_use(folder, seconds):
+    """All is killed in a job that nobody could have come into, without checkpoints: the same command goes on, and says what is lost."""
+    with Kept() as kept:
+        run, _ = plain(folder, MLP, 1, 2, [f"error_feedback.keep={kept}", "training.epochs=1000"], seconds)
+        pushing(run, kept, 2)
+        kill_all(run)
+        rows = listed(kept)
+        assert len(rows) == 2 and all(row["l1"] > 0 for row in rows), rows
+        run, summary = plain(folder, MLP, 1, 2, [f"error_feedback.keep={kept}", "training.max_steps=3"], seconds)
+        finished(run, summary)
+        text = run.text()
+        assert text.count("no process could come in its place") == 2 and rows[0]["epoch"] in text, text
+        assert "sum of magnitudes" in text and not listed(kept), text
 
 
 def killed_whole_with_checkpoints(folder, seconds):
@@ -251,6 +259,7 @@ CASES = [
     ("keep-daemon-server-killed", 150, daemon_server_killed),
     ("keep-one-leaves", 90, one_leaves),
     ("keep-of-another-epoch", 120, of_another_epoch),
+    ("keep-of-no-use", 90, of_no_use),
     ("keep-killed-whole-with-checkpoints", 120, killed_whole_with_checkpoints),
     ("keep-interrupted", 120, interrupted),
     ("keep-folded-into-a-checkpoint", 150, folded),

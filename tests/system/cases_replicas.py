@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+from daemon import Daemon
 from launch import Run, job, kill
 
 SOFTMAX = "configs/softmax.yaml"
@@ -84,7 +85,21 @@ def one_server(folder, seconds):
     assert not os.path.exists(summary), run.text()
 
 
+def in_a_daemon(folder, seconds):
+    """A daemon's server dies: its job ends with the same bits, and no other is let in where a door is gone, in words."""
+    want = result(*start(folder, "calm", seconds))
+    with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=SETS) as daemon:
+        summary = os.path.join(folder, "daemon.json")
+        run = daemon.job(seconds, workers=WORKERS, overrides=SETS, more=["--summary", summary])
+        assert run.wait_for("epoch 1/3  step 40/", 40), f"{run.text()}\n{daemon.log()}"
+        kill(daemon.server(1), signal.SIGKILL)
+        got = result(run, summary)
+        assert "the slices of a server that is dead are this one's now" in daemon.log(), daemon.log()
+        assert got["steps"] == STEPS and got["parameters_xxh3"] == want["parameters_xxh3"], (got, want, daemon.log())
+
+
 CASES = [
+    ("replicas-in-a-daemon", 120, in_a_daemon),
     ("replicas-server-0-killed", 90, killed(0)),
     ("replicas-server-1-killed", 90, killed(1)),
     ("replicas-server-2-killed", 90, killed(2)),

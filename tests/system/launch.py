@@ -22,6 +22,14 @@ def environment():
     return env
 
 
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Run:
     """One mpirun and all it started. program: how mpirun is called, when not as usual."""
 

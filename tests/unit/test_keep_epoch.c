@@ -34,6 +34,7 @@ typedef struct {
     uint64_t epoch;
     uint64_t run;       /* resumed, of that run; 0: from its beginning */
     bool without;
+    bool mortal;        /* nobody can come into the job, and it has no checkpoints */
     bool joins;         /* as a worker that comes back into a job that goes on */
     const char *seed;   /* an override that makes another contract, or NULL */
 } life;
@@ -55,6 +56,7 @@ static bool begin(stage *s, const life *l, float param[ELEMS], char *message, si
         run_stage(s, 1);
         s->life = last_heard(s, 0, TERSE__HEADER__BODY_HELLO)->header->hello->incarnation;
         welcome.job_epoch = l->epoch;
+        welcome.mortal = l->mortal;
         if (l->run) {
             snprintf(run, sizeof run, "%016" PRIx64, l->run);
             resumed.run = resumed.epoch = run;
@@ -75,15 +77,17 @@ static bool begin(stage *s, const life *l, float param[ELEMS], char *message, si
 }
 
 /* A life of the first epoch that pushes once, and is gone with 90 elements unsaid and a packet on its way. */
-static void leave_something(void) {
+static void leave_something_in(const life *l) {
     stage s;
     float param[ELEMS] = {0}, gradient[ELEMS];
     char message[TS_ERROR_CHARS];
     for (int i = 0; i < ELEMS; i++) gradient[i] = (float)(i + 1);
-    ck_assert_msg(begin(&s, &(life){.epoch = FIRST}, param, message, sizeof message), "%s", message);
+    ck_assert_msg(begin(&s, l, param, message, sizeof message), "%s", message);
     ck_assert_ok(ts_client_push(s.client, 0, gradient));
     close_stage(&s); /* not in order: the file stays */
 }
+
+static void leave_something(void) { leave_something_in(&(life){.epoch = FIRST}); }
 
 static ts_keep_mass look(ts_keep_identity *is) {
     ts_keep *file = NULL;
@@ -287,6 +291,31 @@ START_TEST(a_job_that_ended_hinders_none) {
 }
 END_TEST
 
+/* Killed in a job that nobody could have come into, and that had no checkpoints: what is left is of no use to anybody. */
+START_TEST(what_nobody_could_go_on_from_hinders_none) {
+    make_dir();
+    leave_something_in(&(life){.epoch = FIRST, .mortal = true});
+    is_what_was_left(); /* until then it is there to be looked at */
+    begins_anew(&(life){.epoch = SECOND});
+    remove_dir();
+    /* The next job's own word counts for what is left of that one. */
+    leave_something_in(&(life){.epoch = FIRST, .mortal = true});
+    begins_anew(&(life){.epoch = SECOND});
+    ts_keep_identity is;
+    (void)look(&is);
+    ck_assert(!is.mortal);
+    remove_dir();
+    leave_something_in(&(life){.epoch = FIRST, .mortal = true}); /* a new process is none of that epoch's other ends */
+    stage s;
+    float param[ELEMS] = {0};
+    char message[TS_ERROR_CHARS];
+    ck_assert_msg(begin(&s, &(life){.epoch = FIRST, .joins = true, .mortal = true}, param, message, sizeof message), "%s", message);
+    ck_assert_float_eq(ts_client_residual(s.client, 0)[0], 1); /* should it come back after all, it goes on */
+    close_stage(&s);
+    remove_dir();
+}
+END_TEST
+
 START_TEST(an_end_in_order_leaves_no_file) {
     stage s;
     float param[ELEMS] = {0};
@@ -346,6 +375,7 @@ START_TEST(a_damaged_file_is_named) {
         {(off_t)TS_KEEP_PAGE + 2, 0xff, "its contract"},
         {(off_t)offsetof(ts_keep_head, digest), 0, "its contract is another"},
         {(off_t)offsetof(ts_keep_head, ready), 0, "what it says of itself cannot be"}, /* a file without an end holds nothing; this one does */
+        {(off_t)offsetof(ts_keep_head, mortal), 1, "what it says of itself cannot be"},
         {(off_t)offsetof(ts_keep_head, ended), 1, "what it says of itself cannot be"},
     };
     make_dir();
@@ -440,7 +470,7 @@ START_TEST(a_flipped_bit_takes_nothing_away) {
             if (status == TERSE_OK) {
                 ts_keep_mass mass = ts_keep_mass_all(keep);
                 ts_keep_identity identity = ts_keep_identify(keep);
-                ck_assert_msg(mass.l1 == held.l1 && mass.packets == held.packets && !identity.ended, "byte %lld, bit %u", (long long)at, bit);
+                ck_assert_msg(mass.l1 == held.l1 && mass.packets == held.packets && !identity.ended && !identity.mortal, "byte %lld, bit %u", (long long)at, bit);
                 ts_keep_close(keep, false);
                 same++;
             } else {
@@ -483,6 +513,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, a_checkpoint_of_its_run_takes_its_place);
     tcase_add_test(tests, what_the_checkpoint_lacks_is_set_aside);
     tcase_add_test(tests, a_job_that_ended_hinders_none);
+    tcase_add_test(tests, what_nobody_could_go_on_from_hinders_none);
     tcase_add_test(tests, an_end_in_order_leaves_no_file);
     tcase_add_test(tests, of_another_worker_it_is_refused_in_the_same_epoch_too);
     tcase_add_test(tests, packets_count_as_the_ledger_says);

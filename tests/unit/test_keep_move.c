@@ -77,7 +77,7 @@ static void leave(uint32_t worker, bool brief, uint64_t epoch, bool packet) {
         ck_assert_ok(ts_keep_reserve(keep, 0, 10, &capacity));
         ts_keep_hold(keep, 0, 4, 10, 1);
     }
-    ts_keep_set_epoch(keep, epoch, epoch);
+    ts_keep_set_epoch(keep, epoch, epoch, false);
     ts_keep_close(keep, false);
 }
 

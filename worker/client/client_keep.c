@@ -141,6 +141,9 @@ static bool settle(ts_client *client, const Terse__Welcome *welcome) {
         return give_up(client, found, true, "what this worker had kept is older than the checkpoint that the run goes on from: all "
                                             "that came after it is done again");
     if (was.ended) return give_up(client, found, false, "what an earlier job had not sent is lost: that job has ended");
+    if (was.mortal)
+        return give_up(client, found, false, "what an earlier job had not sent is lost: its worker was killed, no process could come in "
+                                             "its place, and there are no checkpoints of it");
     refuse(client, found, welcome->joined != NULL);
     return false;
 }
@@ -159,7 +162,8 @@ bool ts_client_keep_admits(ts_client *client, const ts_client_server *server, co
     bool same = !ts_keep_other(client->keep) && was.epoch != 0 && was.epoch == client->job_epoch;
     if (!same && !settle(client, welcome)) return false;
     uint64_t run = run_of(welcome->resumed);
-    ts_keep_set_epoch(client->keep, client->job_epoch, same ? was.run : run ? run : client->job_epoch); /* it has not ended, either */
+    ts_keep_set_epoch(client->keep, client->job_epoch, same ? was.run : run ? run : client->job_epoch,
+                      welcome->mortal); /* it has not ended, either */
     client->keep_checked = true;
     return true;
 }
