@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/base/mem.h"
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 
 void ts_card_free(ts_card *card) {
     ts_mem_free(card->doors);
@@ -43,6 +44,7 @@ terse_status ts_card_write(const char *dir, const ts_card *card) {
     put_hex(out, card->token, sizeof card->token);
     fprintf(out, "\nwire %" PRIu32 "\n", card->wire);
     for (uint32_t s = 0; s < card->servers; s++) put_door(out, s, &card->doors[s]);
+    if (fflush(out) == 0 && text) fprintf(out, "seal %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, bytes));
     terse_status status = fclose(out) == 0 && text ? TERSE_OK : TERSE_ENOMEM;
     if (status == TERSE_OK) status = ts_run_dir_write(dir, TS_RUN_DIR_CARD, text, bytes);
     free(text);
@@ -100,7 +102,20 @@ static bool take_line(const char *line, ts_card *card, bool *has_token) {
     return take_door(line, card);
 }
 
+/* Whether the last line says what is before it, which is then the text. */
+static bool take_seal(char *text) {
+    char wanted[24];
+    size_t len = strlen(text), sealed = len;
+    if (len == 0 || text[len - 1] != '\n') return false;
+    for (sealed--; sealed > 0 && text[sealed - 1] != '\n';) sealed--;
+    snprintf(wanted, sizeof wanted, "seal %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, sealed));
+    if (strcmp(text + sealed, wanted) != 0) return false;
+    text[sealed] = '\0';
+    return true;
+}
+
 static bool take_text(char *text, ts_card *card) {
+    if (!take_seal(text)) return false;
     char *rest = NULL;
     int version = 0;
     bool has_token = false;
@@ -123,7 +138,7 @@ terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) {
     } else if (status != TERSE_OK) {
         status = ts_error_set(error, status, "%s/%s cannot be read: %s", dir, TS_RUN_DIR_CARD, terse_strerror(status));
     } else if (!take_text(text, &read)) {
-        status = ts_error_set(error, TERSE_ECORRUPT, "%s/%s is no daemon's card of this version", dir, TS_RUN_DIR_CARD);
+        status = ts_error_set(error, TERSE_ECORRUPT, "%s/%s is damaged, or no daemon's card of this version", dir, TS_RUN_DIR_CARD);
     }
     ts_mem_free(text);
     if (status != TERSE_OK) {

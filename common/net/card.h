@@ -2,11 +2,12 @@
 /*
  * A daemon's card: the file in its run directory by which workers find it. Text, one fact a line:
  *
- *   terse-daemon 1
+ *   terse-daemon 2
  *   pid PID BIRTH           of server 0, and on which host
  *   token HEX
  *   wire VERSION            of the transport
  *   server N HOST PORT NETWORK/MASK,…   (host: as bells tell hosts apart; port: of its door)
+ *   seal HEX                XXH3 of all before it
  */
 #ifndef TS_NET_CARD_H
 #define TS_NET_CARD_H

@@ -261,6 +261,20 @@ def worker_told_twice(folder, seconds):
     assert run.finish() is not None, run.text()
 
 
+def all_workers_stopped(folder, seconds):
+    """The servers say whom they waited for, and end; that ends ranks that cannot end, and so mpirun."""
+    del folder
+    run = Run(job(2, 2, MLP, ["consistency.deadline_s=1.5", "training.epochs=1000"]), seconds)
+    assert run.wait_for("step ", 40), run.text()
+    ranks = run.ranks()
+    for worker in (2, 3):
+        kill(ranks[worker], signal.SIGSTOP)
+    code, text = run.finish(), run.text()
+    assert code is not None, f"mpirun waits:\n{text}"
+    assert "worker 0" in text and "worker 1" in text and "the job ends" in text and "silent for" in text, text
+    assert not any(alive(pid) for pid in ranks.values()), text
+
+
 def program_missing(folder, seconds):
     """With recovery on, mpirun waits for ever, and silently, for a program that cannot be started, unless told not to."""
     tune = os.path.join(folder, "openmpi.conf")
@@ -289,6 +303,7 @@ CASES = [
     ("worker-0-killed-others-go-on", 90, goes_on(2, "worker 0")),
     ("stopped-worker-comes-back", 120, stopped_worker_comes_back),
     ("five-of-six-workers-die", 120, one_after_the_other(6)),
+    ("all-workers-stopped", 60, all_workers_stopped),
     ("worker-stopped", 60, strike(4, signal.SIGSTOP, "worker 2")),
     ("server-stopped", 60, strike(1, signal.SIGSTOP, "server 1")),
     ("worker-with-another-model", 60, other_model),

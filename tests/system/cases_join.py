@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from cases_attach import door, knocks
+from cases_checkpoint import manifests, whole
 from daemon import Daemon, command, kill_job, sets
 from launch import BUILD, Run, kill
 
@@ -380,7 +381,33 @@ def trainer(folder, seconds):
         shutil.rmtree(keep, ignore_errors=True)
 
 
+def new_worker_and_checkpoint(folder, seconds):
+    """A job that a worker has come into is cut whole: the checkpoint is sound, and whoever goes on from it gets the same bits."""
+    place = os.path.join(folder, "checkpoints")
+    plan = ["consistency.deadline_s=8", f"checkpoint.dir={place}", "checkpoint.every_steps=1000000", "job.name=cut"]
+    with Daemon(folder, MLP, overrides=plan) as daemon:
+        run = daemon.job(seconds, workers=2, overrides=plan + ["training.epochs=1000"])
+        assert run.wait_for("step ", 40), run.text()
+        further = daemon.job(seconds, workers=1, overrides=plan + ["training.epochs=1000"], more=["--worker-id", "any"])
+        assert further.wait_for("back in the job", 30), f"{further.text()}\n{daemon.log()}"
+        kill(daemon.server(0), signal.SIGUSR1)
+        daemon.wait_until(lambda: "a checkpoint is complete" in daemon.log(), 40, "a checkpoint with a worker that has come in")
+        for one in (run, further):
+            kill_job(one)
+    place = os.path.join(place, "cut")
+    assert command(["ckpt", "verify", place]).returncode == 0
+    step, (manifest, _) = sorted(manifests(place).items())[-1]
+    assert len(manifest["workers"]) == 2 and all(part["bytes"] > 0 for part in manifest["workers"]), manifest["workers"]
+    got = []
+    for copy in ("one", "two"):
+        shutil.copytree(place, os.path.join(folder, copy))
+        got.append(whole(folder, MLP, 2, 2, ["training.epochs=1000", f"training.max_steps={step + 20}"], seconds, copy))
+        assert got[-1]["resumed_step"] == step and got[-1]["steps"] == step + 20, got
+    assert got[0]["parameters_xxh3"] == got[1]["parameters_xxh3"], got
+
+
 CASES = [
+    ("join-new-worker-and-checkpoint", 150, new_worker_and_checkpoint),
     ("join-killed-worker-by-number", 120, killed_and_back(1)),
     ("join-killed-worker-by-what-it-kept", 120, killed_and_back("any")),
     ("join-killed-worker-ssp", 120, killed_and_back(1, ["consistency.mode=ssp", "consistency.staleness=3"])),

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "common/base/log.h"
 #include "common/net/card.h"
@@ -225,18 +226,44 @@ START_TEST(a_card_is_read_as_written) {
 END_TEST
 
 START_TEST(bad_cards_are_refused) {
-    static const char *const bad[] = {"", "terse-daemon 2\n", "terse-daemon 1\n", "terse-daemon 1\ntoken 00\nserver 0 00 1 -\n",
-                                      "terse-daemon 1\ntoken 000102030405060708090a0b0c0d0e0f\n", "\xff\xfe\n\n",
-                                      "terse-daemon 1\ntoken 000102030405060708090a0b0c0d0e0f\nserver 1 00 1 -\n"};
+    static const char *const bad[] = {"", "terse-daemon 1\n", "terse-daemon 2\n", "terse-daemon 2\ntoken 00\nserver 0 00 1 -\n",
+                                      "terse-daemon 2\ntoken 000102030405060708090a0b0c0d0e0f\n", "\xff\xfe\n\n",
+                                      "terse-daemon 2\ntoken 000102030405060708090a0b0c0d0e0f\nserver 1 00 1 -\n"};
     char dir[40];
     make_dir(dir);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ts_card card = {0};
         ts_error error = {""};
-        ck_assert_ok(ts_run_dir_write(dir, TS_RUN_DIR_CARD, bad[i], strlen(bad[i])));
+        char sealed[400]; /* so that it is not for want of that */
+        int len = snprintf(sealed, sizeof sealed, "%sseal %016llx\n", bad[i], (unsigned long long)XXH3_64bits(bad[i], strlen(bad[i])));
+        ck_assert_ok(ts_run_dir_write(dir, TS_RUN_DIR_CARD, sealed, (size_t)len));
         ck_assert_int_eq(ts_card_read(dir, &card, &error), TERSE_ECORRUPT);
         ck_assert_ptr_nonnull(strstr(error.text, dir));
         ck_assert_ptr_null(card.doors);
+    }
+    remove_dir(dir);
+}
+END_TEST
+
+START_TEST(a_flipped_bit_or_a_missing_byte_of_a_card_is_found) {
+    char dir[40], path[100], text[1000];
+    make_dir(dir);
+    ts_bell_address doors[1] = {{.port = htons(4711)}};
+    ts_card card = {.wire = 9, .servers = 1, .pid = 77, .birth = 123456, .doors = doors};
+    ck_assert_ok(ts_card_write(dir, &card));
+    snprintf(path, sizeof path, "%s/%s", dir, TS_RUN_DIR_CARD);
+    FILE *file = fopen(path, "r");
+    size_t len = fread(text, 1, sizeof text, file);
+    fclose(file);
+    for (size_t bit = 0; bit < 8 * len + len; bit++) { /* then each shorter length */
+        ts_card read = {0};
+        ts_error error = {""};
+        size_t bytes = bit < 8 * len ? len : bit - 8 * len;
+        if (bit < 8 * len) text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
+        ck_assert_ok(ts_run_dir_write(dir, TS_RUN_DIR_CARD, text, bytes));
+        ck_assert_msg(ts_card_read(dir, &read, &error) == TERSE_ECORRUPT, "bit %zu of %zu", bit, 8 * len);
+        ck_assert_msg(strstr(error.text, path) && strstr(error.text, "damaged"), "%s", error.text);
+        if (bit < 8 * len) text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
     }
     remove_dir(dir);
 }
@@ -282,6 +309,7 @@ TCase *test_door(void) {
     tcase_add_test(tcase, nobody_behind_the_door);
     tcase_add_test(tcase, a_card_is_read_as_written);
     tcase_add_test(tcase, bad_cards_are_refused);
+    tcase_add_test(tcase, a_flipped_bit_or_a_missing_byte_of_a_card_is_found);
     tcase_add_test(tcase, directories_that_others_may_enter_are_refused);
     tcase_add_test(tcase, a_process_is_known_by_its_birth);
     return tcase;
