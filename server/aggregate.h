@@ -3,7 +3,7 @@
  * What the workers said of one slice becomes one gradient. Packets are added in
  * ascending worker order, so the bits depend neither on arrival nor on threads
  * nor on servers; with sparse packets the cost grows with what was sent, not
- * with the slice.
+ * with the slice (but for a bit an element that is looked at).
  */
 #ifndef TS_SERVER_AGGREGATE_H
 #define TS_SERVER_AGGREGATE_H

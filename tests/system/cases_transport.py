@@ -66,6 +66,8 @@ CASES = [
      flood(3, ["frames=40", "window=100000", "deadline=10"], NARROW)),
     ("transport, frames over one side's limit", 60, flood(3, ["frames=60", "small=1"])),
     ("transport, frames over one side's limit, TCP", 60, flood(3, ["frames=60", "small=1"], TCP)),
+    ("transport, a flood is one turn", 40, flood(3, ["frames=400", "turns=1"])),
+    ("transport, a flood is one turn, TCP", 40, flood(3, ["frames=60", "turns=1"], TCP)),
     ("transport, workers of two jobs", 60, flood(7, ["frames=20", "jobs=2"])),
     ("transport in a program's own MPI", 60, flood(4, ["frames=40", "user=1"])),
     ("transport, a rank alone", 30, flood(1, ["frames=10"])),

@@ -8,6 +8,7 @@
  *     small=RANK     that rank accepts frames up to 64 KiB only: larger ones are lost and counted, nothing else
  *     user=1         MPI is initialised by the program, single-threaded, and finalised by it
  *     deadline=S     of roll call and silence; 20 when not given
+ *     turns=1        of three ranks: rank 1 has sent rank 0 all its frames before rank 2 sends one; whose turn comes when
  *
  * Both ends derive size and bytes of frame n from (seed, sender, receiver, n). Each rank that succeeds prints
  * "transport_check: rank R of N ok ..."; exit codes of mpirun prove nothing.
@@ -39,7 +40,7 @@ typedef struct {
 } peer_check;
 
 typedef struct {
-    uint64_t frames, window, seed, deadline_s, user, jobs;
+    uint64_t frames, window, seed, deadline_s, user, jobs, turns;
     long kill, absent, small;
     ts_transport *transport;
     peer_check *peers;
@@ -240,6 +241,53 @@ static int run(check *c) {
     return ok ? 0 : 1;
 }
 
+/* ---- turns ------------------------------------------------------------------------------------------------------------ */
+
+#define TURN_BYTES 1000u
+#define TURN_TAG 7
+#define TURNS_MOST 10u /* frames of the flood that may come before the one of the other; round robin makes it one or two */
+
+static void on_turn(void *context, uint32_t peer, ts_buffer *frame) {
+    check *c = context;
+    if (frame->len != TURN_BYTES) c->wrong++;
+    if (peer == 2 && c->peers[1].got > TURNS_MOST) c->wrong++;
+    c->peers[peer].got++;
+}
+
+/* Hands frames to MPI, all of them. */
+static void send_turns(check *c, uint64_t count) {
+    ts_transport *t = c->transport;
+    ts_buffer *frame;
+    if (ts_buffer_create(TURN_BYTES, &frame) != TERSE_OK) exit(1);
+    memset(frame->data, 0, TURN_BYTES);
+    frame->len = TURN_BYTES;
+    for (uint64_t n = 0; n < count; n++)
+        if (t->ops->send(t, 0, frame) != TERSE_OK) c->wrong++;
+    ts_buffer_unref(frame);
+    while (t->ops->queued(t, 0) > 0) t->ops->poll(t);
+}
+
+/* Rank 1 tells rank 2, and rank 2 rank 0, when its frames are with MPI; rank 0 looks at none before. */
+static int run_turns(check *c) {
+    ts_transport *t = c->transport;
+    uint32_t self = t->self;
+    char word = 0;
+    c->peers = ts_mem_calloc(t->peer_count, sizeof *c->peers);
+    if (!c->peers || t->peer_count != 3) return 1;
+    t->handler = (ts_transport_handler){.context = c, .on_frame = on_turn};
+    if (self == 2) MPI_Recv(&word, 1, MPI_CHAR, 1, TURN_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (self == 0) MPI_Recv(&word, 1, MPI_CHAR, 2, TURN_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else send_turns(c, self == 1 ? c->frames : 1);
+    if (self != 0) MPI_Send(&word, 1, MPI_CHAR, self == 1 ? 2 : 0, TURN_TAG, MPI_COMM_WORLD);
+    while (self == 0 && c->peers[1].got + c->peers[2].got < c->frames + 1) t->ops->poll(t);
+    printf("transport_check: rank %u of %u %s frames=%lu bells=%d\n", self, t->peer_count, c->wrong ? "WRONG" : "ok",
+           (unsigned long)(self ? 0 : c->frames + 1), ts_mpi_transport_bell_complete(t));
+    fflush(stdout);
+    ts_mem_free(c->peers);
+    ts_mpi_transport_finish(t, 2000000, true, c->wrong ? 1 : 0);
+    return c->wrong ? 1 : 0;
+}
+
 static void read_words(check *c, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         unsigned long value;
@@ -250,6 +298,7 @@ static void read_words(check *c, int argc, char **argv) {
         if (!strcmp(name, "seed")) c->seed = value;
         if (!strcmp(name, "deadline")) c->deadline_s = value;
         if (!strcmp(name, "user")) c->user = value;
+        if (!strcmp(name, "turns")) c->turns = value;
         if (!strcmp(name, "jobs") && value > 0) c->jobs = value;
         if (!strcmp(name, "kill")) c->kill = (long)value;
         if (!strcmp(name, "absent")) c->absent = (long)value;
@@ -279,7 +328,7 @@ int main(int argc, char **argv) {
     }
     check_jobs(&c);
     check_workers_comm(&c);
-    int code = run(&c);
+    int code = c.turns ? run_turns(&c) : run(&c);
     if (c.user) MPI_Finalize();
     return code;
 }
