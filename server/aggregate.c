@@ -36,6 +36,11 @@ size_t ts_sum_bytes(const ts_sum *sum) {
 
 void ts_sum_clear(ts_sum *sum, size_t n) {
     if (n == 0) return; /* the arrays may be NULL */
+    if (sum->parts) { /* no bit was set, and a part that was written is stale already */
+        sum->parts = NULL;
+        sum->dense = false;
+        return;
+    }
     if (sum->dense) sum->stale = n > sum->stale ? n : sum->stale;
     else ts_touched_clear(sum->value, sum->touched, n);
     memset(sum->touched, 0, ts_bitmap_words(n) * sizeof *sum->touched);
@@ -50,8 +55,23 @@ static void make_zero(ts_sum *sum) {
 
 void ts_sum_scale(ts_sum *sum, size_t n, float factor) {
     if (factor == 1.0f) return;
-    if (sum->dense) ts_slice_kernels()->scale(sum->value, factor, n);
+    if (sum->parts) sum->factor *= factor;
+    else if (sum->dense) ts_slice_kernels()->scale(sum->value, factor, n);
     else ts_touched_scale(sum->value, factor, sum->touched, n);
+}
+
+const float *ts_sum_part(ts_sum *sum, size_t at, size_t n) {
+    const ts_kernels *kernels = ts_slice_kernels();
+    bool fresh = true;
+    if (!sum->parts) return sum->value + at;
+    for (uint32_t c = 0; c < sum->part_count; c++) {
+        if (sum->parts[c].quarantined) continue;
+        (void)kernels->fp32_sum(sum->parts[c].floats + sizeof(float) * at, n, sum->value, fresh); /* it is known to be finite */
+        fresh = false;
+    }
+    if (sum->factor != 1.0f) kernels->scale(sum->value, sum->factor, n);
+    if (n > sum->stale) sum->stale = n;
+    return sum->value;
 }
 
 void ts_sum_clip(ts_sum *sum, size_t n, double value, double norm) {
@@ -159,9 +179,14 @@ static float clipped(const aggregation *a, const ts_decoded *decoded, float weig
     return norm > a->clip ? weight * (float)(a->clip / norm) : weight;
 }
 
-static terse_status add_one(const aggregation *a, ts_contribution *from) {
+/* Whether what a worker says goes into the sum as it is, and speaks of every element. */
+static bool is_plain(const aggregation *a) {
     const ts_tensor *tensor = &a->place->contract->tensors[a->place->contract->slices[a->place->slice].tensor];
-    if (!a->weighted && !(a->clip > 0) && !ts_pipeline_is_sparse(&tensor->push)) return add_whole(a, from);
+    return !a->weighted && !(a->clip > 0) && !ts_pipeline_is_sparse(&tensor->push);
+}
+
+static terse_status add_one(const aggregation *a, ts_contribution *from) {
+    if (is_plain(a)) return add_whole(a, from);
     ts_decoded decoded;
     make_zero(a->sum);
     TS_TRY(decode(a, from, &decoded));
@@ -276,12 +301,42 @@ static terse_status add_all(const aggregation *a, ts_contribution *contributions
     return TERSE_OK;
 }
 
+/* Looks through floats that will be added part by part. Returns TERSE_EUNSUPPORTED when they are none. */
+static terse_status open_parts(const aggregation *a, ts_contribution *contributions, uint32_t count,
+                               ts_aggregate_outcome *outcome, double *weight) {
+    TS_REQUIRE(a->place->in_parts && is_plain(a), TERSE_EUNSUPPORTED);
+    outcome->taken = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        ts_contribution *from = &contributions[c];
+        ts_codec_spec spec = spec_of(a, from);
+        terse_status status = ts_decode_floats(a->scratch, &spec, a->part, a->place->step - from->late, from->packet, from->len,
+                                               &from->floats);
+        from->quarantined = status == TERSE_ENONFINITE;
+        if (from->quarantined) continue;
+        outcome->culprit = from->worker;
+        if (status != TERSE_OK) return status;
+        outcome->taken++;
+    }
+    *weight = outcome->taken;
+    if (outcome->taken == 0) {
+        make_zero(a->sum);
+        return TERSE_OK;
+    }
+    a->sum->parts = contributions;
+    a->sum->part_count = count;
+    a->sum->factor = 1.0f;
+    a->sum->dense = true;
+    return TERSE_OK;
+}
+
 static terse_status aggregate_sum(const aggregation *a, ts_contribution *contributions, uint32_t count,
                                   ts_aggregate_outcome *outcome) {
     double weight;
-    terse_status status;
-    do status = add_all(a, contributions, count, outcome, &weight);
-    while (status == TERSE_EAGAIN);
+    terse_status status = open_parts(a, contributions, count, outcome, &weight);
+    if (status == TERSE_EUNSUPPORTED) {
+        do status = add_all(a, contributions, count, outcome, &weight);
+        while (status == TERSE_EAGAIN);
+    }
     if (status != TERSE_OK) return status;
     outcome->factor = outcome->taken > 0 ? 1.0f / (float)weight : 1.0f;
     if (a->place->config && a->place->config->aggregation.mode == TS_AGGREGATE_SUM) outcome->factor = 1.0f;

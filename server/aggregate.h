@@ -12,6 +12,8 @@
 #include "common/config/config.h"
 #include "common/contract/contract.h"
 
+struct ts_contribution;
+
 /* Working memory of one thread. Between uses every bit is 0, and every float from `stale` on. */
 typedef struct {
     float *value;      /* [own] elems */
@@ -19,12 +21,15 @@ typedef struct {
     uint64_t *touched; /* [own] a bit an element that some packet named */
     size_t elems;      /* room */
     bool dense;        /* some packet spoke of every element: the bits say nothing */
+    const struct ts_contribution *parts; /* [borrow] not NULL: of floats that are added when they are asked for (ts_sum_part), */
+    uint32_t part_count;                 /* so many packets, */
+    float factor;                        /* and multiplied by that; `value` is room for a part */
     float *lanes;      /* [own] robust modes: what each worker said, count × n, then a block of ordering */
     size_t lanes_elems;
 } ts_sum;
 
 /* What one worker said of the slice. */
-typedef struct {
+typedef struct ts_contribution {
     uint32_t worker;
     const uint8_t *packet; /* [borrow] */
     size_t len;
@@ -33,6 +38,7 @@ typedef struct {
     uint64_t late;          /* steps since it was pushed: its own step is the place's less this */
     bool quarantined;       /* [out] left out: it holds NaN or infinity, */
     bool adrift;            /* [out] or (`delta`) goes on from a packet that was left out */
+    const uint8_t *floats;  /* [out] of a sum in parts: in the packet */
 } ts_contribution;
 
 /* Which slice, at which step, and how to aggregate. */
@@ -41,6 +47,7 @@ typedef struct {
     uint32_t slice; /* the job's number of the slice */
     uint64_t step;
     const ts_config *config; /* [borrow] its section aggregation; NULL for the plain mean */
+    bool in_parts;           /* the sum may be one that is made part by part: nothing but scale, part and clear is done with it */
 } ts_aggregate_place;
 
 typedef struct {
@@ -55,6 +62,11 @@ void ts_sum_free(ts_sum *sum);
 size_t ts_sum_bytes(const ts_sum *sum);
 /* Back to zero after a slice of n elements; costs what was touched. */
 void ts_sum_clear(ts_sum *sum, size_t n);
+/*
+ * Elements [at, at + n) of a dense sum, in whatever order parts are asked for; valid until the next part. A sum of floats is
+ * added here, while it is in the nearest cache: an array of it would only push the packets out of theirs.
+ */
+const float *ts_sum_part(ts_sum *sum, size_t at, size_t n);
 /* Multiplies by the outcome's factor. */
 void ts_sum_scale(ts_sum *sum, size_t n, float factor);
 /* Clamps each element to ±value, then scales the slice down to a norm; 0 leaves out either. */

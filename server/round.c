@@ -22,6 +22,7 @@ terse_status ts_rounds_create(ts_rounds *rounds, struct ts_job *job, uint32_t sl
     for (uint32_t i = 0; status == TERSE_OK && i < made.item_count; i++) {
         made.items[i].job = job;
         status = ts_scratch_create(&made.items[i].scratch);
+        if (status == TERSE_OK) status = ts_frame_sum_create(&made.items[i].checksum);
     }
     if (status != TERSE_OK) {
         ts_rounds_free(&made);
@@ -40,6 +41,7 @@ void ts_rounds_free(ts_rounds *rounds) {
         ts_mem_free(item->steps);
         ts_scratch_destroy(item->scratch);
         ts_sum_free(&item->sum);
+        ts_frame_sum_destroy(item->checksum);
         ts_mem_free(item->difference);
         ts_mem_free(item->packet);
         ts_buffer_unref(item->frame);
@@ -82,23 +84,26 @@ static ts_optimizer_input part_of(const ts_optimizer_input *whole, size_t at, si
     ts_optimizer_input part = *whole;
     part.n = n;
     part.params += at;
-    part.gradient += at;
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++)
         if (part.state[s]) part.state[s] += at;
     return part;
 }
 
 /* Every element of it, part by part where the optimizer allows. Returns whether the parameters are finite. */
-static bool step_dense(const ts_round_item *item, const ts_optimizer_input *input, bool steps, uint8_t *copy) {
+static bool step_dense(ts_round_item *item, const ts_optimizer_input *input, bool steps, uint8_t *copy) {
     const ts_kernels *kernels = ts_slice_kernels();
     size_t first, most = item->optimizer->whole ? input->n : STEP_ELEMS;
     bool finite = true;
     for (size_t at = 0, n; at < input->n; at += n) {
         n = input->n - at < most ? input->n - at : most;
         ts_optimizer_input part = part_of(input, at, n);
+        if (steps) part.gradient = ts_sum_part(&item->sum, at, n);
         if (steps) item->optimizer->step(item->config, &part);
         finite = kernels->nonfinite(part.params, n, &first) == 0 && finite;
-        if (copy) memcpy(copy + at * sizeof *part.params, part.params, n * sizeof *part.params);
+        if (!copy) continue;
+        uint8_t *to = copy + at * sizeof *part.params;
+        memcpy(to, part.params, n * sizeof *part.params);
+        ts_frame_sum_reach(item->checksum, item->frame, (size_t)(to - item->frame->data) + n * sizeof *part.params);
     }
     return finite;
 }
@@ -124,11 +129,18 @@ terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint6
     return ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
 }
 
+/* Whether the step is all that will be done with the sum. */
+static bool adds_in_parts(const ts_round_item *item, const ts_slice_state *slice) {
+    const ts_config *config = item->config;
+    return !slice->estimate && !item->job->server->upstream && !item->optimizer->whole && slice->kind != TS_DOWNLINK_AVERAGE &&
+           !(config->optimizer.clip_value > 0) && !(config->optimizer.clip_norm > 0);
+}
+
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
     if (slice->above == TS_ABOVE_BACK) return item->status = ts_upstream_close(item, entry, writer);
     ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version,
-                                .config = item->config};
+                                .config = item->config, .in_parts = adds_in_parts(item, slice)};
     ts_aggregate_outcome outcome = {.factor = 1.0f};
     terse_status status = TERSE_OK; /* without any packet when all of a decided round died before they had delivered it here */
     if (entry->count > 0)
@@ -171,6 +183,7 @@ static void work(void *argument) {
         item->status = ts_frame_begin_in(item->job->server->transport->pool, &header, item->replaces ? total : 256, &item->frame);
     if (item->status != TERSE_OK) return;
     ts_bundle_writer writer = ts_bundle_write(item->frame);
+    ts_frame_sum_begin(item->checksum);
     size_t packets = 0;
     for (uint32_t e = 0; e < item->entry_count; e++) {
         ts_round_entry *entry = &item->entries[e];
@@ -180,7 +193,7 @@ static void work(void *argument) {
         if (entry->status == TERSE_OK && !entry->deferred) packets += entry->len;
     }
     if (packets >= TS_OUTGOING_GATHER_BYTES && !item->alone) {
-        item->status = ts_frame_finish(item->frame);
+        item->status = ts_frame_sum_finish(item->checksum, item->frame);
         item->finished = item->status == TERSE_OK;
     }
 }

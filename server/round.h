@@ -14,6 +14,7 @@
 
 #include "common/base/buffer.h"
 #include "common/wire/bundle.h"
+#include "common/wire/frame.h"
 #include "server/aggregate.h"
 #include "server/server.h"
 #include "server/store.h"
@@ -56,6 +57,7 @@ typedef struct ts_round_item {
     /* Working memory. */
     ts_scratch *scratch;
     ts_sum sum;
+    ts_frame_sum *checksum; /* [own] of the frame under way */
     float *difference;     /* [own] */
     size_t difference_elems;
     uint8_t *packet;       /* [own] */

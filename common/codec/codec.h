@@ -196,6 +196,13 @@ terse_status ts_decode(ts_scratch *scratch, const ts_codec_spec *spec, ts_decode
 terse_status ts_decode_sum(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
                            const uint8_t *packet, size_t len, float *accumulator, bool fresh) TERSE_NODISCARD;
 /*
+ * Where in a packet of floats they lie, so that whoever adds them can do so part by part: n of them as fp32_sum takes them,
+ * all finite. out: [out] in the packet. Returns: TERSE_OK; TERSE_EUNSUPPORTED (not for packets of this pipeline);
+ * TERSE_ENONFINITE, TERSE_ECORRUPT.
+ */
+terse_status ts_decode_floats(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                              const uint8_t *packet, size_t len, const uint8_t **out) TERSE_NODISCARD;
+/*
  * accumulator[i] += decoded(i) for one slice of n elements; untouched on failure. Same codes as ts_decode, and
  * TERSE_EINVAL for pipelines that replace.
  */

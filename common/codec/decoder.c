@@ -184,15 +184,33 @@ terse_status ts_decode_apply(ts_scratch *scratch, const ts_codec_spec *spec, ts_
     return TERSE_OK;
 }
 
+/* A packet of floats as they are, or TERSE_EUNSUPPORTED. */
+static terse_status open_floats(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                                const uint8_t *packet, size_t len, opened *o) {
+    TS_REQUIRE(!spec->pipeline->select && spec->pipeline->quantise->sum && !ts_delta_in(spec->pipeline), TERSE_EUNSUPPORTED);
+    TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
+    *o = (opened){.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
+    TS_REQUIRE(!o->slice.view.stage, TERSE_EUNSUPPORTED);
+    TS_TRY(ts_packet_unwrap(&o->slice, scratch, packet, len, &o->bytes, &o->len));
+    TS_REQUIRE(o->len == ts_blocks_bytes(&o->slice.format, o->slice.n), TERSE_ECORRUPT);
+    return TERSE_OK;
+}
+
 terse_status ts_decode_sum(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
                            const uint8_t *packet, size_t len, float *accumulator, bool fresh) {
-    const ts_quantise_stage *stage = spec->pipeline->quantise;
-    TS_REQUIRE(!spec->pipeline->select && stage->sum && !ts_delta_in(spec->pipeline), TERSE_EUNSUPPORTED);
-    TS_REQUIRE(slice < ts_codec_slices(spec), TERSE_ECORRUPT);
-    opened o = {.slice = ts_packet_slice_of(spec, ts_scratch_kernels(scratch), slice, step)};
-    TS_REQUIRE(!o.slice.view.stage, TERSE_EUNSUPPORTED);
-    TS_TRY(ts_packet_unwrap(&o.slice, scratch, packet, len, &o.bytes, &o.len));
-    TS_REQUIRE(o.len == ts_blocks_bytes(&o.slice.format, o.slice.n), TERSE_ECORRUPT);
-    bool valid = stage->sum(&o.slice.format.block, o.bytes, o.slice.n, accumulator, fresh);
+    opened o;
+    TS_TRY(open_floats(scratch, spec, slice, step, packet, len, &o));
+    bool valid = spec->pipeline->quantise->sum(&o.slice.format.block, o.bytes, o.slice.n, accumulator, fresh);
     return valid ? TERSE_OK : TERSE_ENONFINITE;
+}
+
+terse_status ts_decode_floats(ts_scratch *scratch, const ts_codec_spec *spec, uint32_t slice, uint64_t step,
+                              const uint8_t *packet, size_t len, const uint8_t **out) {
+    opened o;
+    /* What had to be unpacked lies in the scratch, and the next packet would go there, too. */
+    TS_REQUIRE(!spec->pipeline->bytes[0], TERSE_EUNSUPPORTED);
+    TS_TRY(open_floats(scratch, spec, slice, step, packet, len, &o));
+    TS_REQUIRE(spec->pipeline->quantise->valid(&o.slice.format.block, NULL, o.bytes, o.slice.n), TERSE_ENONFINITE);
+    *out = o.bytes;
+    return TERSE_OK;
 }

@@ -54,6 +54,19 @@ terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header
 terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) TERSE_NODISCARD;
 terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
 
+/*
+ * The checksum of a frame under way, of large parts while they are in the nearest caches. begin: for a frame that was just
+ * begun. reach: its first `bytes` will not change any more; less than before changes nothing. finish: as ts_frame_finish, of
+ * the frame that was begun last. One frame at a time.
+ */
+typedef struct ts_frame_sum ts_frame_sum;
+/* Returns TERSE_ENOMEM. */
+terse_status ts_frame_sum_create(ts_frame_sum **out) TERSE_NODISCARD;
+void ts_frame_sum_destroy(ts_frame_sum *sum); /* NULL is fine */
+void ts_frame_sum_begin(ts_frame_sum *sum);
+void ts_frame_sum_reach(ts_frame_sum *sum, const ts_buffer *frame, size_t bytes);
+terse_status ts_frame_sum_finish(ts_frame_sum *sum, ts_buffer *frame) TERSE_NODISCARD;
+
 /* A frame without payload. Returns as begin. */
 terse_status ts_frame_control(const Terse__Header *header, ts_buffer **out) TERSE_NODISCARD;
 

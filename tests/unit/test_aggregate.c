@@ -172,6 +172,87 @@ START_TEST(floats_that_are_not_finite_leave_no_trace_in_the_sum) {
 }
 END_TEST
 
+/* The parts of a sum, in some order, against the same sum as a whole; then it is as good as cleared. */
+static void same_in_parts(const ts_contract *contract, ts_scratch *scratch, ts_contribution *from, uint32_t count, size_t step) {
+    ts_sum whole = {0}, parted = {0};
+    ts_aggregate_place place = {.contract = contract, .slice = 1, .step = 2};
+    ts_aggregate_outcome outcome, other;
+    ck_assert_ok(ts_sum_reserve(&whole, 100));
+    ck_assert_ok(ts_sum_reserve(&parted, 150));
+    ck_assert_ok(ts_aggregate(&whole, scratch, &place, from, count, &outcome));
+    place.in_parts = true;
+    ck_assert_ok(ts_aggregate(&parted, scratch, &place, from, count, &other));
+    ck_assert_uint_eq(other.taken, outcome.taken);
+    ck_assert_float_eq(other.factor, outcome.factor);
+    ck_assert_int_eq(parted.dense, whole.dense);
+    ts_sum_scale(&whole, 100, outcome.factor);
+    ts_sum_scale(&parted, 100, other.factor);
+    for (size_t end = 100; end > 0 && whole.dense; end -= end < step ? end : step) { /* from the last to the first */
+        size_t at = end < step ? 0 : end - step;
+        ck_assert_mem_eq(ts_sum_part(&parted, at, end - at), whole.value + at, (end - at) * sizeof(float));
+    }
+    ts_sum_clear(&parted, 100);
+    for (size_t i = parted.stale; i < 150; i++) ck_assert(parted.value[i] == 0);
+    ck_assert(!parted.dense && !parted.parts && parted.touched[0] == 0 && parted.touched[1] == 0);
+    place.in_parts = false;
+    ck_assert_ok(ts_aggregate(&parted, scratch, &place, from, count, &other)); /* used again otherwise */
+    ts_sum_scale(&parted, 100, other.factor);
+    ck_assert_mem_eq(parted.value, whole.value, 100 * sizeof(float));
+    ts_sum_free(&whole);
+    ts_sum_free(&parted);
+}
+
+START_TEST(sums_in_parts_have_the_bits_of_whole_ones) {
+    static const char *const pipelines[] = {"dense", "int8", "dense | rle8", "fp16"}; /* parts of floats; the others as ever */
+    ts_scratch *scratch;
+    ck_assert_ok(ts_scratch_create(&scratch));
+    for (size_t p = 0; p < sizeof pipelines / sizeof pipelines[0]; p++) {
+        ts_contract *contract = make_contract(pipelines[p]);
+        packets all[WORKERS];
+        for (uint32_t w = 0; w < WORKERS; w++) encode(contract, scratch, w, 2, &all[w]);
+        for (uint32_t count = 1; count <= WORKERS; count++) {
+            ts_contribution from[WORKERS];
+            for (uint32_t w = 0; w < count; w++)
+                from[w] = (ts_contribution){.worker = w, .packet = all[w].bytes[1], .len = all[w].len[1]};
+            same_in_parts(contract, scratch, from, count, 32);
+            same_in_parts(contract, scratch, from, count, 100);
+        }
+        release(all);
+        ts_contract_destroy(contract);
+    }
+    ts_scratch_destroy(scratch);
+}
+END_TEST
+
+START_TEST(parts_leave_out_what_is_not_finite_and_refuse_what_is_cut) {
+    ts_contract *contract = make_contract("dense");
+    ts_scratch *scratch;
+    ts_sum sum = {0};
+    uint8_t packet[WORKERS][401];
+    ck_assert_ok(ts_scratch_create(&scratch));
+    ck_assert_ok(ts_sum_reserve(&sum, 100));
+    for (unsigned bad = 0; bad < 1u << WORKERS; bad++) {
+        ts_contribution from[WORKERS];
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            floats_of(w, bad >> w & 1, packet[w] + 1);
+            from[w] = (ts_contribution){.worker = w, .packet = packet[w] + 1, .len = 400};
+        }
+        same_in_parts(contract, scratch, from, WORKERS, 64);
+        for (uint32_t w = 0; w < WORKERS; w++) ck_assert_int_eq(from[w].quarantined, bad >> w & 1);
+    }
+    ts_aggregate_place place = {.contract = contract, .slice = 0, .step = 2, .in_parts = true};
+    ts_contribution cut[2] = {{.worker = 1, .packet = packet[0] + 1, .len = 400}, {.worker = 3, .packet = packet[1] + 1, .len = 399}};
+    ts_aggregate_outcome outcome;
+    floats_of(0, false, packet[0] + 1);
+    ck_assert_status(ts_aggregate(&sum, scratch, &place, cut, 2, &outcome), TERSE_ECORRUPT);
+    ck_assert_uint_eq(outcome.culprit, 3);
+    ck_assert(!sum.parts && !sum.dense);
+    ts_sum_free(&sum);
+    ts_scratch_destroy(scratch);
+    ts_contract_destroy(contract);
+}
+END_TEST
+
 START_TEST(sparse_sweeps_do_what_was_touched_and_nothing_else) {
     for (size_t n = 0; n < 200; n += 13) {
         float a[200], b[200];
@@ -198,6 +279,8 @@ TCase *test_aggregate(void) {
     tcase_add_test(tests, sums_are_made_in_worker_order);
     tcase_add_test(tests, a_bad_packet_names_its_worker_and_leaves_no_trace);
     tcase_add_test(tests, floats_that_are_not_finite_leave_no_trace_in_the_sum);
+    tcase_add_test(tests, sums_in_parts_have_the_bits_of_whole_ones);
+    tcase_add_test(tests, parts_leave_out_what_is_not_finite_and_refuse_what_is_cut);
     tcase_add_test(tests, sparse_sweeps_do_what_was_touched_and_nothing_else);
     return tests;
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/bytes.h"
+#include "common/base/copy.h"
 #include "common/base/cpu.h"
 #include "common/base/executor.h"
 #include "common/base/mem.h"
@@ -255,6 +256,23 @@ START_TEST(the_inline_executor_runs_work_then_done) {
 }
 END_TEST
 
+/* All bytes arrive and none beside them, whatever the addresses. */
+START_TEST(copies_past_the_caches_are_copies) {
+    enum { ROOM = 520 };
+    static uint8_t from[ROOM], to[ROOM], want[ROOM];
+    for (size_t i = 0; i < ROOM; i++) from[i] = (uint8_t)(i * 37 + 11);
+    for (size_t out = 0; out < 130; out += out < 66 ? 1 : 13)
+        for (size_t in = 0; in < 70; in += 23)
+            for (size_t bytes = 0; bytes <= 260; bytes += bytes < 4 ? 1 : 21) {
+                memset(to, 0xEE, sizeof to);
+                memset(want, 0xEE, sizeof want);
+                memcpy(want + out, from + in, bytes);
+                ts_copy_past(to + out, from + in, bytes);
+                ck_assert_mem_eq(to, want, sizeof to);
+            }
+}
+END_TEST
+
 START_TEST(name_sets_find_repetitions_in_long_lists) {
     enum { NAMES = 100000 }; /* seconds, were it quadratic */
     char (*names)[12] = calloc(NAMES, sizeof *names);
@@ -286,6 +304,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
     tcase_add_test(tests, a_level_needs_all_that_its_kernels_are_compiled_for);
     tcase_add_test(tests, large_buffers_keep_their_bytes_when_they_grow);
+    tcase_add_test(tests, copies_past_the_caches_are_copies);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
     tcase_add_test(tests, cores_are_those_that_the_process_may_use);
     tcase_add_test(tests, cores_are_few_where_a_process_has_less_than_two);

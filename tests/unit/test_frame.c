@@ -94,6 +94,39 @@ START_TEST(a_frame_can_be_begun_over_another) {
 }
 END_TEST
 
+/* However a frame's bytes are told in pieces, its checksum is the same. */
+START_TEST(checksums_can_be_made_on_the_way) {
+    enum { BYTES = 20000 };
+    static uint8_t payload[BYTES];
+    static const size_t pieces[] = {1, 63, 1000, 8192, BYTES + 100};
+    ts_frame_sum *sum;
+    ck_assert_ok(ts_frame_sum_create(&sum));
+    for (size_t i = 0; i < BYTES; i++) payload[i] = (uint8_t)(i * 31 + i / 256);
+    for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+        ts_buffer *plain = push_frame(7, payload, BYTES), *told = push_frame(7, payload, BYTES);
+        plain->len -= 4;
+        told->len -= 4;
+        ck_assert_ok(ts_frame_finish(plain));
+        ts_frame_sum_begin(sum);
+        for (size_t at = 0; at < told->len; at += pieces[p]) {
+            ts_frame_sum_reach(sum, told, at);
+            ts_frame_sum_reach(sum, told, at / 2); /* is nothing new */
+        }
+        told->data[told->len - 1] ^= 1; /* not told yet, so it may change */
+        plain->data[plain->len - 5] ^= 1;
+        plain->len -= 4;
+        ck_assert_ok(ts_frame_finish(plain));
+        ck_assert_ok(ts_frame_sum_finish(sum, told));
+        ck_assert_uint_eq(told->len, plain->len);
+        ck_assert_mem_eq(told->data, plain->data, plain->len);
+        ts_buffer_unref(plain);
+        ts_buffer_unref(told);
+    }
+    ts_frame_sum_destroy(sum);
+    ts_frame_sum_destroy(NULL);
+}
+END_TEST
+
 START_TEST(a_push_spends_few_bytes_on_its_frame) {
     ts_buffer *buffer = push_frame(2000, NULL, 0);
     ck_assert_uint_le(buffer->len, 13);
@@ -230,6 +263,7 @@ TCase *test_frame(void) {
     TCase *tests = tcase_create("frame");
     tcase_add_test(tests, frames_come_back_as_they_went);
     tcase_add_test(tests, a_frame_can_be_begun_over_another);
+    tcase_add_test(tests, checksums_can_be_made_on_the_way);
     tcase_add_test(tests, a_push_spends_few_bytes_on_its_frame);
     tcase_add_test(tests, control_frames_have_no_payload);
     tcase_add_test(tests, every_turned_bit_is_noticed);

@@ -13,6 +13,9 @@ static terse_status index_slices(ts_client *client) {
     const ts_contract *contract = client->contract;
     size_t count = contract->slice_count ? contract->slice_count : 1;
     client->slice_order = ts_mem_calloc(count, 2 * sizeof(uint32_t));
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++) bytes += client->contract->tensors[t].n * sizeof(float);
+    client->large = bytes >= TS_CLIENT_LARGE_BYTES;
     client->slices = ts_mem_calloc(count, sizeof *client->slices);
     client->slice_hash = ts_mem_calloc(count, sizeof *client->slice_hash);
     TS_REQUIRE(client->slice_order && client->slices && client->slice_hash, TERSE_ENOMEM);

@@ -17,6 +17,7 @@
 /* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
 #define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
 #define TS_CLIENT_ALONE_BYTES ((size_t)128 << 10)  /* packets as large as this are written into a frame of their own */
+#define TS_CLIENT_LARGE_BYTES ((uint64_t)32 << 20) /* of parameters: see ts_client.large */
 #define TS_CLIENT_AHEAD_BYTES ((size_t)512 << 10)  /* that much new data is worth a look at all tensors of a step */
 #define TS_CLIENT_PATIENCE_US 5000u                /* so long a step waits for news before it encodes far ahead of them */
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
@@ -155,6 +156,7 @@ struct ts_client {
     uint32_t ahead;         /* in a step: its first so many tensors may be decoded as they come; 0: not in a step */
     size_t unanswered_bytes; /* of large packets */
     bool impatient;         /* nothing came for long enough: this step goes on without waiting */
+    bool large;             /* the parameters are more than caches keep until they are read */
     bool sends_large;       /* has sent a packet in a frame of its own */
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/copy.h"
 #include "common/base/mem.h"
 #include "worker/client/client_internal.h"
 
@@ -108,7 +109,8 @@ static terse_status apply(ts_client *client, uint32_t slice, const ts_arrival *a
     const ts_slice *where = &client->contract->slices[slice];
     float *param = client->tensors[where->tensor].param + where->first;
     if (arrival->snapshot) {
-        memcpy(param, arrival->packet, arrival->len);
+        if (client->large && arrival->len >= TS_CLIENT_ALONE_BYTES) ts_copy_past(param, arrival->packet, arrival->len);
+        else memcpy(param, arrival->packet, arrival->len);
         return TERSE_OK;
     }
     /* The averaged gradient replaces; a difference of parameters adds, new values of some (`exact`) take their place. */
