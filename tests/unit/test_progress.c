@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/unit/unit.h"
 #include "worker/trainer/human.h"
@@ -107,12 +108,39 @@ START_TEST(the_table_tells_what_was_sent_against_dense) {
                                 .parameters = 1000, .push_bytes = 10000, .pull_bytes = 30000, .steady_steps = 500,
                                 .steady_bytes = 4000, .parameters_xxh3 = "0123456789abcdef"};
     ts_summary_print(&figures, true, out);
+    fflush(out);
+    ck_assert_ptr_null(strstr(text, "  job "));
     shows("88.75 %");
     shows("1,000 steps, 1 worker, 2 servers");
     shows("10.0 kB        4.00 MB           400x");
     shows("40.0 kB        8.00 MB           200x");
     shows("4.00 kB        4.00 MB         1,000x");
     shows("0123456789abcdef");
+    ts_summary of_job = figures;
+    of_job.job = "large";
+    ts_summary_print(&of_job, true, out);
+    shows("  job                     large\n");
+}
+END_TEST
+
+START_TEST(the_summary_names_its_job) {
+    const struct { const char *name, *line; } cases[] = {
+        {"large", "\"job\": \"large\""}, {"", "\"job\": null"}, {NULL, "\"job\": null"}};
+    char path[] = "/tmp/terse-summary-XXXXXX", read[4096];
+    int fd = mkstemp(path);
+    ts_error error;
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const ts_summary summary = {.job = cases[c].name, .parameters_xxh3 = "0123456789abcdef"};
+        ck_assert_ok(ts_summary_write(&summary, path, &error));
+        FILE *file = fopen(path, "r");
+        ck_assert_ptr_nonnull(file);
+        read[fread(read, 1, sizeof read - 1, file)] = '\0';
+        fclose(file);
+        ck_assert_ptr_nonnull(strstr(read, cases[c].line));
+    }
+    unlink(path);
 }
 END_TEST
 
@@ -147,6 +175,7 @@ TCase *test_progress(void);
 TCase *test_progress(void) {
     TCase *tests = tcase_create("progress");
     tcase_add_checked_fixture(tests, open_stream, close_stream);
+    tcase_add_test(tests, the_summary_names_its_job);
     tcase_add_test(tests, files_get_plain_lines_every_few_seconds);
     tcase_add_test(tests, terminals_get_one_live_line_that_fits);
     tcase_add_test(tests, models_without_epochs_show_steps_alone);

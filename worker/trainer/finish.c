@@ -59,7 +59,8 @@ static terse_status gather(ts_training *run, exact *parameters, ts_summary *summ
     const bool evaluates = run->model->evaluate != NULL;
     terse_stats stats;
     TS_TRY(ts_training_check(run, terse_get_stats(run->client, &stats)));
-    *summary = (ts_summary){.test_accuracy = -1,
+    *summary = (ts_summary){.job = config->job.name,
+                            .test_accuracy = -1,
                             .train_loss = run->train_loss,
                             .steps = run->total_steps,
                             .resumed_step = first,

@@ -33,6 +33,7 @@ double ts_summary_ratio_steady(const ts_summary *summary) {
 static json_t *known(double value, bool is_known) {
     return is_known && isfinite(value) ? json_real(value) : json_null();
 }
+static bool named(const ts_summary *summary) { return summary->job && summary->job[0]; }
 static json_t *whole(uint64_t value) { return json_integer((json_int_t)value); }
 
 terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_error *error) {
@@ -41,6 +42,7 @@ terse_status ts_summary_write(const ts_summary *summary, const char *path, ts_er
         const char *key;
         json_t *value;
     } entries[] = {
+        {"job", named(summary) ? json_string(summary->job) : json_null()},
         {"test_accuracy", known(summary->test_accuracy, summary->test_accuracy >= 0)},
         {"train_loss", known(summary->train_loss, true)},
         {"steps", whole(summary->steps)},
@@ -91,6 +93,7 @@ void ts_summary_print(const ts_summary *summary, bool warmup, FILE *to) {
     char a[TS_HUMAN_CHARS], b[TS_HUMAN_CHARS];
     const uint64_t dense = ts_summary_dense_bytes(summary);
     fprintf(to, "\n");
+    if (named(summary)) fprintf(to, "  %-16s %12s\n", "job", summary->job);
     if (summary->test_accuracy >= 0)
         fprintf(to, "  %-16s %10.2f %%\n", "test accuracy", 100 * summary->test_accuracy);
     if (isfinite(summary->train_loss)) fprintf(to, "  %-16s %12.4f\n", "training loss", summary->train_loss);
