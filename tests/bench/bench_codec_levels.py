@@ -57,6 +57,7 @@ def main():
     for _ in range(given.times):  # levels in turn, so that a slow while of the machine meets both
         for level in levels:
             taken[level].append(measure(level, given.runs))
+            print(level, *(f"{e:.2f}/{d:.2f}" for e, d in taken[level][-1]), file=sys.stderr, flush=True)
     print("| pipeline | bound |" + "".join(f" {level}: encode | decode-add |" for level in levels))
     print("|---|---:|" + "---:|---:|" * len(levels))
     for row, (pipeline, (encode, decode)) in enumerate(BOUNDS.items()):
