@@ -487,6 +487,25 @@ START_TEST(a_flipped_bit_takes_nothing_away) {
 }
 END_TEST
 
+static void damage_word(off_t at, uint32_t with) {
+    for (unsigned byte = 0; byte < 4; byte++) damage(at + (off_t)byte, (uint8_t)(with >> (8 * byte)));
+}
+
+/* More than bits: one that says it was never complete, and has had a life; and a copy aside of a tensor that needs none. */
+START_TEST(what_no_life_leaves_behind_is_named) {
+    make_dir();
+    for (int i = 0; i < 2; i++) {
+        ts_keep *file = NULL;
+        ts_error error = {""};
+        leave_something();
+        if (i) damage_word((off_t)offsetof(ts_keep_head, backup), TS_BACKUP_TAKEN);
+        else damage_word((off_t)offsetof(ts_keep_head, ready), 0);
+        ck_assert_msg(ts_keep_open_file(path, true, &file, &error) == TERSE_ECORRUPT && strstr(error.text, path), "%d: %s", i, error.text);
+        remove_dir();
+    }
+}
+END_TEST
+
 START_TEST(killed_in_the_sweep_of_a_tensor_with_fewer_slices_than_the_last) {
     make_dir();
     leave_something();
@@ -520,6 +539,7 @@ TCase *test_keep_epoch(void) {
     tcase_add_test(tests, a_damaged_file_is_named);
     tcase_add_test(tests, a_damaged_file_leads_nowhere);
     tcase_add_test(tests, a_flipped_bit_takes_nothing_away);
+    tcase_add_test(tests, what_no_life_leaves_behind_is_named);
     tcase_add_test(tests, killed_in_the_sweep_of_a_tensor_with_fewer_slices_than_the_last);
     return tests;
 }
