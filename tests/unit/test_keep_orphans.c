@@ -75,6 +75,7 @@ START_TEST(files_that_were_set_aside_are_named_too) {
     ck_assert(!ts_keep_name("worker-3.keep.1111222233334444", &worker, NULL));
     ck_assert(!ts_keep_name("worker-3.keep.111122223333444", &worker, &aside));
     ck_assert(!ts_keep_name("worker-3.keep.11112222333344445", &worker, &aside));
+    ck_assert(!ts_keep_name("worker-3.keep.111122223333444x", &worker, &aside));
     ck_assert(!ts_keep_name("worker-3.keep.1111222233334444.partial", &worker, &aside));
     ck_assert(!ts_keep_name("worker-3.keep.moved", &worker, &aside));
 }
