@@ -70,16 +70,34 @@ static bool is_outside(const ts_job *job, uint32_t peer) {
     return member->lost || member->peer != peer;
 }
 
+/* To one that was done and only counted as gone, since it was silent: it may not know that it is, and the rest is over. */
+static void answer_silent(ts_job *job, uint32_t peer, const Terse__Header *header, bool again) {
+    const ts_peer *from = &job->server->transport->peers[peer];
+    if (from->role != TS_ROLE_WORKER || job->members.members[from->index].left) return;
+    switch (header->body_case) {
+    case TERSE__HEADER__BODY_DONE: ts_link_ack(job, peer, header->done->steps, TERSE_OK, NULL, 0, NULL); return;
+    case TERSE__HEADER__BODY_PUSH:
+    case TERSE__HEADER__BODY_PULL:
+    case TERSE__HEADER__BODY_REDUCE:
+    case TERSE__HEADER__BODY_STATS_REQUEST:
+        if (again) ts_link_abort(job->server, peer, job->id, TERSE_ESHUTDOWN, "the job has ended without this worker");
+        return;
+    default: return;
+    }
+}
+
 /* A frame for a job that has ended: whoever still talks may have missed why. */
 static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
     ts_server *server = job->server;
-    if (frame->header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer);
+    const Terse__Header *header = frame->header;
+    if (header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer, header->lost);
     bool again = ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US;
-    if (again && job->state == TS_JOB_FINISHED && is_outside(job, peer))
-        ts_link_abort(server, peer, job->id, TERSE_ESHUTDOWN, "the job has ended without this worker");
-    if (job->state != TS_JOB_FAILED || job->closed || frame->header->body_case == TERSE__HEADER__BODY_BYE ||
-        frame->header->body_case == TERSE__HEADER__BODY_ABORT)
+    if (job->state == TS_JOB_FINISHED) {
+        if (!is_outside(job, peer)) answer_silent(job, peer, header, again);
+        else if (again) ts_link_abort(server, peer, job->id, TERSE_ESHUTDOWN, "the job has ended without this worker");
         return;
+    }
+    if (job->closed || header->body_case == TERSE__HEADER__BODY_BYE || header->body_case == TERSE__HEADER__BODY_ABORT) return;
     if (again) ts_link_abort(server, peer, job->id, job->failure, job->message.text);
 }
 
@@ -119,6 +137,15 @@ static bool waits_for_more(const ts_job *job, uint32_t peer, const Terse__Header
     return comes && header->body_case != TERSE__HEADER__BODY_HELLO && header->body_case != TERSE__HEADER__BODY_CONTRACT;
 }
 
+/* Who was done and silent counted as gone; now it is heard, and may still ask for something. */
+static void hear_again(ts_job *job, uint32_t worker, const Terse__Header *header) {
+    Terse__Header__BodyCase kind = header->body_case;
+    if (kind == TERSE__HEADER__BODY_BYE || kind == TERSE__HEADER__BODY_HELLO || kind == TERSE__HEADER__BODY_CONTRACT) return;
+    if (ts_membership_heard(&job->members, worker))
+        ts_log(TS_LOG_INFO, "job", "a worker that counted as gone is heard again", "worker=\"%s\"", ts_job_worker_name(job, worker));
+    if (job->standin && !job->standin->mute) (void)ts_membership_heard(&job->standin->members, worker);
+}
+
 /* A parsed frame. Returns why it was not taken. */
 static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, const ts_frame *frame) {
     const ts_peer *from = &server->transport->peers[peer];
@@ -155,6 +182,7 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
         return ts_checkpoint_message(job, peer, frame->header->checkpoint);
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);
+    hear_again(job, from->index, frame->header);
     ts_job *part = ts_replica_part(job, frame->header->part);
     return part ? from_worker(part, from->index, buffer, frame) : TERSE_OK; /* not yet: it asks again */
 }

@@ -295,6 +295,18 @@ static uint64_t patience_us(const ts_job *job, const ts_member *member) {
     return starts && !refused ? ts_config_start_us(job->server->config) : ts_server_deadline_us(job->server);
 }
 
+/* Whether something that it has pushed, as it says, has not come and is waited for. */
+static bool owes_more(const ts_job *job, uint32_t worker) {
+    for (uint32_t s = 0; ts_job_initialised(job) && s < job->store.count; s++) {
+        const ts_slice_state *slice = &job->store.slices[s];
+        const ts_slot *slot = &slice->slots[worker];
+        if (job->consistency->alone ? ts_membership_expects(&job->members, worker, slot->next + (slot->frame != NULL))
+                                    : job->consistency->misses(&job->members, slice, worker))
+            return true;
+    }
+    return false;
+}
+
 /* A worker that has ended, or said nothing for the deadline: gone when it was done, else given up, or the end of the job. */
 static void check_silence(ts_job *job, uint32_t worker) {
     ts_server *server = job->server;
@@ -305,7 +317,7 @@ static void check_silence(ts_job *job, uint32_t worker) {
     if (member->state == TS_MEMBER_GONE || (!lost && silent_us <= patience_us(job, member))) return;
     const char *name = ts_job_worker_name(job, worker);
     double seconds = (double)silent_us / 1e6;
-    if (member->done) {
+    if (member->done && !owes_more(job, worker)) {
         ts_log(TS_LOG_WARN, "job", "a worker that is done fell silent and counts as gone", "worker=\"%s\"", name);
         ts_membership_gone(&job->members, worker);
         ts_job_membership_changed(job);

@@ -61,10 +61,23 @@ void ts_membership_gone(ts_membership *membership, uint32_t worker) {
 }
 
 void ts_membership_lose(ts_membership *membership, uint32_t worker) {
-    if (membership->members[worker].state == TS_MEMBER_GONE) return;
+    ts_member *member = &membership->members[worker];
+    if (member->lost) return;
     ts_membership_gone(membership, worker);
-    membership->members[worker].lost = true;
+    member->lost = true;
+    member->done_steps = 0; /* what it had pushed last may never have come */
     membership->lost++;
+    membership->generation++;
+}
+
+bool ts_membership_heard(ts_membership *membership, uint32_t worker) {
+    ts_member *member = &membership->members[worker];
+    if (member->state != TS_MEMBER_GONE || member->lost || member->left) return false;
+    member->state = TS_MEMBER_ATTACHED;
+    member->away = true;
+    membership->gone--;
+    membership->generation++;
+    return true;
 }
 
 void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from) {

@@ -30,6 +30,7 @@ typedef struct {
     bool reply_due;             /* some slice may have a reply for it that is not in a shared frame */
     bool reply_later;           /* there is one, but its queue is full */
     bool stats_due;
+    bool left;                  /* it said Bye */
     bool lost;                  /* GONE, since the job gave it up */
     bool unborn;                /* lost, but nobody has ever been this worker: a place that was made for one who comes */
     bool returned;              /* this is not the first of its lives here */
@@ -76,8 +77,10 @@ void ts_membership_done(ts_membership *membership, uint32_t worker, uint64_t ste
 /* GONE for good, and done with 0 steps unless it was done before. */
 void ts_membership_gone(ts_membership *membership, uint32_t worker);
 
-/* GONE because the job goes on without it. */
+/* GONE because the job goes on without it: it owes nothing, even when it had gone in order here, since it has not elsewhere. */
 void ts_membership_lose(ts_membership *membership, uint32_t worker);
+/* ATTACHED again when it was GONE for its silence alone. Returns whether it was. */
+bool ts_membership_heard(ts_membership *membership, uint32_t worker);
 
 /* ATTACHED again, in a new life, which owes pushes from a step on. */
 void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from);

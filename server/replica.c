@@ -158,6 +158,7 @@ void ts_replica_follow_members(ts_job *own) {
             if (from->state != TS_MEMBER_EXPECTED) ts_membership_attach(&part->members, w);
             if (from->lost) ts_membership_lose(&part->members, w);
             if (from->state == TS_MEMBER_GONE) ts_membership_gone(&part->members, w);
+            to->left = from->left;
         }
         news = news || part->members.generation != generation;
     }

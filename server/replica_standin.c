@@ -101,6 +101,7 @@ static terse_status take_set(ts_job *job, const ts_frame *frame) {
 
 static void take_left(ts_job *job, uint32_t worker) {
     ts_membership_gone(&job->members, worker);
+    job->members.members[worker].done_steps = 0; /* what has not come will not come */
     ts_job_membership_changed(job);
     Terse__Mirror body = TERSE__MIRROR__INIT;
     body.kind = TERSE__MIRROR__KIND__LEFT;

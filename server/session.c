@@ -278,5 +278,6 @@ void ts_session_bye(struct ts_job *job, uint32_t worker) {
         ts_log(TS_LOG_WARN, "job", "a worker left without being done", "worker=\"%s\"",
                ts_job_worker_name(job, worker));
     ts_membership_gone(&job->members, worker);
+    job->members.members[worker].left = true;
     ts_job_membership_changed(job);
 }

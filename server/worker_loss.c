@@ -133,18 +133,24 @@ terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Los
         char why[160];
         /* 0: the other server has never heard of it, so it is in its first life, of which this one may have heard. */
         bool former = message->incarnations[i] > 0 && member->incarnation > message->incarnations[i];
-        if (former || member->state == TS_MEMBER_GONE) continue;
+        if (former || member->lost) continue;
         snprintf(why, sizeof why, leads ? "%s hears nothing of it" : "%s has given it up", from);
-        if (!leads) give_up(job, worker, why);
-        else if (!member->done && !ts_loss_note(job, worker, why)) fail_for(job, worker, why);
+        bool gone = member->state == TS_MEMBER_GONE; /* it was done here, and died before it was there */
+        if (!leads || gone) give_up(job, worker, why);
+        if (leads && gone) send_all(job, UINT32_MAX);
+        else if (leads && !member->done && !ts_loss_note(job, worker, why)) fail_for(job, worker, why);
         if (job->state != TS_JOB_RUNNING) return TERSE_OK;
     }
     if (leads) send_all(job, peer);
     return TERSE_OK;
 }
 
-void ts_loss_late(struct ts_job *job, uint32_t peer) {
-    if (ts_replica_leads(job->server)) send_all(job, peer);
+void ts_loss_late(struct ts_job *job, uint32_t peer, const Terse__Lost *message) {
+    if (!ts_replica_leads(job->server)) return;
+    for (size_t i = 0; i < message->n_workers; i++)
+        if (message->workers[i] >= job->members.count) return;
+    if (job->state != TS_JOB_FINISHED) send_all(job, peer);
+    else if (message->n_workers > 0) send_lost(job, peer, message->workers, message->n_workers);
 }
 
 void ts_loss_tell(struct ts_job *job, uint32_t worker) {

@@ -23,7 +23,7 @@ void ts_loss_give_up(struct ts_job *job, uint32_t worker, const char *why);
 /* From another server. Returns TERSE_OK, TERSE_ECORRUPT. */
 terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) TERSE_NODISCARD;
 /* The same for a job that has ended here: another server has still to learn of whom it was without. */
-void ts_loss_late(struct ts_job *job, uint32_t peer);
+void ts_loss_late(struct ts_job *job, uint32_t peer, const Terse__Lost *message);
 /* A frame of a worker that was given up: it is told, now and then. */
 void ts_loss_tell(struct ts_job *job, uint32_t worker);
 

@@ -144,7 +144,7 @@ static void on_returned(replay *r, const ts_receipt *receipt) {
                  (unsigned long long)receipt->step, receipt->worker);
     if (packet->open) r->o->result->returned++;
     packet->open = false;
-    packet->returned = true;
+    packet->returned = !packet->forgotten; /* whom it is returned to does not know it */
 }
 
 static void on_back(replay *r, uint32_t w) {

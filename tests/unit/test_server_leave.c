@@ -68,10 +68,98 @@ START_TEST(what_was_not_sent_is_told_and_summed) {
 }
 END_TEST
 
+/* Longer than the deadline in which only worker 0 is heard. */
+static void be_silent(rig *r) {
+    for (int i = 0; i < 6; i++) {
+        rig_heartbeat(r, 0);
+        rig_run(r, RIG_SECOND);
+    }
+}
+
+static void ask(rig *r, uint32_t w) {
+    Terse__StatsRequest request = TERSE__STATS_REQUEST__INIT;
+    rig_send_body(r, w, TERSE__HEADER__BODY_STATS_REQUEST, &request);
+    rig_run(r, 100000);
+}
+
+START_TEST(who_counted_as_gone_and_is_heard_again_is_answered) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    rig_attach_all(r, params);
+    rig_done(r, 1, 0);
+    be_silent(r);
+    rig_forget(r);
+    rig_done(r, 1, 0); /* it has not heard that it is done */
+    rig_run(r, 1000);
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_ACK, NULL), 1);
+    ask(r, 1);
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_STATS, NULL), 1);
+    rig_bye(r, 1);
+    ask(r, 1); /* it has left */
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_STATS, NULL), 1);
+    rig_done(r, 0, 0);
+    rig_bye(r, 0);
+    rig_run(r, 100000);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FINISHED);
+    rig_destroy(r);
+}
+END_TEST
+
+START_TEST(who_is_heard_again_after_the_end_is_told) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    ts_frame frame = {0};
+    rig_attach_all(r, params);
+    rig_done(r, 1, 0);
+    be_silent(r);
+    rig_done(r, 0, 0);
+    rig_bye(r, 0);
+    rig_run(r, RIG_SECOND);
+    ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FINISHED);
+    rig_forget(r);
+    rig_done(r, 1, 0);
+    rig_run(r, 1000);
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_ACK, NULL), 1);
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_ABORT, NULL), 0);
+    ask(r, 1);
+    ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_ABORT, &frame), 1);
+    ck_assert_uint_eq(frame.header->abort->status, TERSE_ESHUTDOWN);
+    ts_frame_release(&frame);
+    ask(r, 0); /* it has left */
+    ck_assert_uint_eq(rig_got(r, 0, TERSE__HEADER__BODY_ABORT, NULL), 0);
+    rig_destroy(r);
+}
+END_TEST
+
+/* It says that it has pushed two steps, of which the second has not come, and never will. */
+START_TEST(who_is_done_but_owes_a_packet_is_lost_when_silent) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS], gradient[RIG_ELEMS];
+    rig_attach_all(r, params);
+    for (uint32_t w = 0; w < 2; w++) {
+        rig_gradient(w, 0, gradient);
+        rig_push(r, w, 0, gradient);
+    }
+    rig_run(r, 100000);
+    rig_done(r, 1, 2);
+    rig_gradient(0, 1, gradient);
+    rig_push(r, 0, 1, gradient);
+    rig_run(r, 100000);
+    ck_assert_uint_eq(rig_apply(r, 0, params), 1);
+    rig_forget(r);
+    be_silent(r);
+    ck_assert_uint_eq(rig_apply(r, 0, params), 2);
+    rig_destroy(r);
+}
+END_TEST
+
 TCase *test_server_leave(void);
 TCase *test_server_leave(void) {
     TCase *tests = tcase_create("server_leave");
     tcase_add_test(tests, sums_do_not_wait_for_who_is_about_to_leave);
+    tcase_add_test(tests, who_counted_as_gone_and_is_heard_again_is_answered);
+    tcase_add_test(tests, who_is_heard_again_after_the_end_is_told);
+    tcase_add_test(tests, who_is_done_but_owes_a_packet_is_lost_when_silent);
     tcase_add_test(tests, what_was_not_sent_is_told_and_summed);
     return tests;
 }

@@ -283,10 +283,15 @@ static void run_deaths(uint64_t first, unsigned count, const char *const feedbac
     }
 }
 
+static const char *const classic[2] = {"error_feedback.variant=classic", "servers.slice_elems=100"};
+
 START_TEST(jobs_go_on_without_workers_that_die) {
-    static const char *const classic[2] = {"error_feedback.variant=classic", "servers.slice_elems=100"};
     run_deaths(30000000, seed_count(100), classic);
 }
+END_TEST
+
+/* It died when some servers knew that it was done and others did not, which then waited for it: once for ever. */
+START_TEST(who_dies_between_two_servers_words_keeps_nobody) { run_deaths(30000634, 1, classic); }
 END_TEST
 
 /* Their last gradients stay in the mean, as its definition has it: of what each worker said last, over all workers. */
@@ -475,6 +480,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, chosen_tensors_are_pulled_now_and_then);
     tcase_add_test(tests, rounds_without_stragglers_replay_bit_for_bit);
     tcase_add_test(tests, jobs_go_on_without_workers_that_die);
+    tcase_add_test(tests, who_dies_between_two_servers_words_keeps_nobody);
     tcase_add_test(tests, with_ef21_the_last_estimates_of_the_dead_stay);
     tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);

@@ -64,6 +64,27 @@ START_TEST(killed_workers_come_back_as_other_processes) {
 }
 END_TEST
 
+/* Killed when they have pushed their last, so that some servers may know of it and others not; their places are free then, or not. */
+static arrivals run_ending(uint64_t seed) {
+    ts_cluster_spec spec = uneven_spec_of(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 102));
+    spec.network.workers = 2 + ts_random_below(&random, 4);
+    uint32_t present = ts_random_below(&random, spec.network.workers);
+    for (uint32_t w = 0; w < spec.network.workers; w++) {
+        if (w == present || ts_random_below(&random, 2)) continue;
+        spec.kill_after[w] = 20;
+        if (ts_random_below(&random, 2)) spec.restart_us[w] = 1000 + ts_random_below(&random, 14000000);
+    }
+    return run_comers(seed, &spec, seed % 5, "daemon.orphan_s=60");
+}
+
+START_TEST(who_dies_at_the_end_keeps_nobody) {
+    uint64_t first = 37500000;
+    unsigned count = only_seed(&first) ? 1 : seed_count(100);
+    for (uint64_t seed = first; seed < first + 2 * (uint64_t)count; seed += 2) (void)run_ending(seed); /* odd ones take any place */
+}
+END_TEST
+
 /* Further ones in a run of the seed. */
 static void plan_comers(uint64_t seed, ts_cluster_spec *spec) {
     ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 100));
@@ -196,6 +217,7 @@ TCase *test_simulation_comers(void) {
     TCase *tests = tcase_create("simulation_comers");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, killed_workers_come_back_as_other_processes);
+    tcase_add_test(tests, who_dies_at_the_end_keeps_nobody);
     tcase_add_test(tests, new_workers_come_into_a_running_job);
     tcase_add_test(tests, with_ef21_new_workers_count_from_their_first_round);
     tcase_add_test(tests, who_comes_proves_the_secret_first);
