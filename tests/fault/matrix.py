@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import cut  # noqa: E402
 from launch import BUILD, Run, Skipped, alive, kill  # noqa: E402
-from verdicts import (DEADLINE_S, SERVERS, SLACK_S, STATES, VICTIMS, WELL, WORKERS, end, job_ends,  # noqa: E402
+from verdicts import (DEADLINE_S, SERVERS, SLACK_S, START_S, STATES, VICTIMS, WELL, WORKERS, end, job_ends,  # noqa: E402
                       others_go_on, tell, whole_checkpoints, words_of)
 
 
@@ -51,7 +51,8 @@ def struck(victim, number):
             began = time.monotonic()
             if number == signal.SIGSTOP:
                 awake_after(run, rest, pid)
-            text = end(run, began, rest)
+            # One that wakes up when the others have left waits for them as long again before it ends.
+            text = end(run, began, rest, START_S if number == signal.SIGSTOP and state == "attach" else 0)
         finally:
             run.finish()
         (others_go_on if worker else job_ends)(victim, text, state)
