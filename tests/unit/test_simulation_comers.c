@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* New processes come into a running job over a way of their own, as into a daemon's: seed by seed, replayed from receipts. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,7 +216,7 @@ END_TEST
 TCase *test_simulation_comers(void);
 TCase *test_simulation_comers(void) {
     TCase *tests = tcase_create("simulation_comers");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 120.0 * fmax(1, seed_count(100) / 100.0));
     tcase_add_test(tests, killed_workers_come_back_as_other_processes);
     tcase_add_test(tests, who_dies_at_the_end_keeps_nobody);
     tcase_add_test(tests, new_workers_come_into_a_running_job);
