@@ -39,16 +39,27 @@ def choose(known, patterns):
     return [c for c in known if not patterns or any(c[0] in found for found in names.values())]
 
 
+def sanitizer_reports():
+    """What processes of a sanitizer's build have written since this was asked last (make system SAN=…)."""
+    place, text = os.environ.get("TERSE_SANITIZER_LOG"), ""
+    for path in sorted(glob.glob(place + ".*")) if place else []:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text += file.read()
+        os.unlink(path)
+    return text
+
+
 def attempt(name, seconds, function):
     """Runs a case. Returns its verdict ("ok", "skip", "FAILED") and what there is to say."""
     try:
         with tempfile.TemporaryDirectory(prefix="terse-") as folder:
             function(folder, seconds)
-        return "ok", ""
+        reports = sanitizer_reports()
+        return ("FAILED", reports) if reports else ("ok", "")
     except Skipped as reason:
         return "skip", f"{name}: {reason}"
     except Exception as problem:  # a failing case must not hide the others
-        return "FAILED", "".join(traceback.format_exception_only(type(problem), problem)).rstrip()
+        return "FAILED", "".join(traceback.format_exception_only(type(problem), problem)).rstrip() + sanitizer_reports()
 
 
 class Beside:
