@@ -277,6 +277,7 @@ const ts_log_entry *ts_store_logged(const ts_slice_state *slice, uint64_t versio
 
 uint64_t ts_store_version(const ts_store *store) {
     uint64_t lowest = UINT64_MAX;
+    if (store->uninitialised > 0) return 0; /* which another thread may be loading */
     for (uint32_t s = 0; s < store->count; s++)
         if (store->slices[s].version < lowest) lowest = store->slices[s].version;
     return store->count ? lowest : 0;

@@ -154,7 +154,7 @@ void ts_store_log(ts_slice_state *slice, uint64_t version, ts_buffer *frame, siz
 /* The packet that led to `version`, or NULL when it is gone. */
 const ts_log_entry *ts_store_logged(const ts_slice_state *slice, uint64_t version);
 
-/* The lowest version of all slices; 0 without slices. */
+/* The lowest version of all slices; 0 without slices, and before all have their first values. */
 uint64_t ts_store_version(const ts_store *store);
 /* XXH3-64 of the parameters; not while busy. */
 uint64_t ts_store_hash(ts_slice_state *slice);
