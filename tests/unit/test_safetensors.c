@@ -165,7 +165,8 @@ START_TEST(summaries_hold_exactly_the_promised_keys) {
     ck_assert_ok(ts_summary_write(&figures, path, &error));
     json_t *root = json_load_file(path, 0, NULL);
     ck_assert_ptr_nonnull(root);
-    static const char *const keys[] = {"test_accuracy", "train_loss",  "steps",           "epochs",
+    static const char *const keys[] = {"job",
+                                       "test_accuracy", "train_loss",  "steps",           "epochs",
                                        "workers",       "servers",     "parameters",      "wall_s",
                                        "push_bytes",    "pull_bytes",  "dense_bytes",     "ratio",
                                        "ratio_steady",  "lost_rounds", "parameters_xxh3", "seed",
