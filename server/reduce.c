@@ -40,7 +40,7 @@ void ts_reduce_free(ts_reduce *reduce) {
     *reduce = (ts_reduce){0};
 }
 
-/* A worker that has come back asks for a sum that the others had without it: it gets its own values. */
+/* A worker that has come back, or was silent and is heard again, asks for a sum that the others had without it: it gets its own values. */
 static terse_status answer_alone(ts_job *job, uint32_t worker, const Terse__Reduce *message) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Reduced reduced = TERSE__REDUCED__INIT;
@@ -61,7 +61,7 @@ terse_status ts_reduce_take(struct ts_job *job, uint32_t worker, const Terse__Re
         /* An older one than the last was answered to everybody before the last could open. */
         if (message->sequence == reduce->last && !job->replica.unconfirmed_sum)
             ts_link_answer(job->server, ts_job_peer(job, worker), reduce->result);
-        else if (job->members.members[worker].returned && message->sequence < reduce->last)
+        else if (message->sequence < reduce->last && (job->members.members[worker].returned || job->members.members[worker].away))
             return answer_alone(job, worker, message);
         return TERSE_OK;
     }

@@ -272,12 +272,12 @@ terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__D
 }
 
 void ts_session_bye(struct ts_job *job, uint32_t worker) {
-    const ts_member *member = &job->members.members[worker];
+    ts_member *member = &job->members.members[worker];
+    if (!member->lost) member->left = true; /* one that was silent, too: it will not be heard again */
     if (member->state == TS_MEMBER_GONE) return;
     if (!member->done)
         ts_log(TS_LOG_WARN, "job", "a worker left without being done", "worker=\"%s\"",
                ts_job_worker_name(job, worker));
     ts_membership_gone(&job->members, worker);
-    job->members.members[worker].left = true;
     ts_job_membership_changed(job);
 }

@@ -229,6 +229,14 @@ void ts_place_workers(ts_server *server, uint32_t first) {
     }
 }
 
+/* Whether whoever has the worker's place now has proven itself, and lives. */
+static bool is_held(const ts_job *job, uint32_t worker) {
+    const ts_server *server = job->server;
+    const ts_link *link = &server->links[job->members.members[worker].peer];
+    return server->transport->peers[job->members.members[worker].peer].role == TS_ROLE_WORKER && link->proven && link->lost_us == 0 &&
+           ts_server_now(server) - link->last_heard_us <= ts_server_deadline_us(server);
+}
+
 void ts_place_proven(ts_server *server, uint32_t peer) {
     const ts_peer *from = &server->transport->peers[peer];
     if (server->links[peer].suing_us == 0) return;
@@ -238,16 +246,10 @@ void ts_place_proven(ts_server *server, uint32_t peer) {
     const ts_member *member = job && from->index < job->members.count ? &job->members.members[from->index] : NULL;
     if (member && member->peer == peer) return; /* on server 0's word */
     if (member && is_coming(job, from->index) && server->links[member->peer].proven) return; /* another was first: it is told so */
+    /* It came for the place of a dead worker, and took so long that another has it by now: it is told so. */
+    if (member && server->index == 0 && !member->lost && is_held(job, from->index) && !process_has_ended(job, from->index)) return;
     /* Other servers are asked by who was let in at server 0, of which this one has heard. */
     give_place(server, peer, server->index > 0 && member && member->state == TS_MEMBER_ATTACHED);
-}
-
-/* Whether whoever has the worker's place now has proven itself, and lives. */
-static bool is_held(const ts_job *job, uint32_t worker) {
-    const ts_server *server = job->server;
-    const ts_link *link = &server->links[job->members.members[worker].peer];
-    return server->transport->peers[job->members.members[worker].peer].role == TS_ROLE_WORKER && link->proven && link->lost_us == 0 &&
-           ts_server_now(server) - link->last_heard_us <= ts_server_deadline_us(server);
 }
 
 void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation) {
@@ -272,7 +274,7 @@ static void say_something(const ts_job *job, uint32_t peer) {
 }
 
 /*
- * Who says nothing of the secret to server 0 for a deadline is not listened to any longer. The others are asked later, by who
+ * Who says nothing of the secret to server 0 for as long as a start may take is not listened to any longer. The others are asked later, by who
  * has proven itself there; so long they say that they live.
  */
 static void look_at_suitors(const ts_job *job) {
@@ -280,7 +282,7 @@ static void look_at_suitors(const ts_job *job) {
     for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++) {
         ts_link *link = &server->links[p];
         if (!link->suing_us || server->transport->peers[p].job != job->id) continue;
-        bool late = server->index == 0 && ts_server_now(server) - link->suing_us > ts_server_deadline_us(server);
+        bool late = server->index == 0 && ts_server_now(server) - link->suing_us > ts_config_start_us(server->config);
         if (!late && link->lost_us == 0 && ts_link_quiet(server, p)) say_something(job, p);
         if (!late && link->lost_us == 0) continue;
         link->suing_us = 0;

@@ -85,22 +85,22 @@ END_TEST
 
 /* One server, two workers. */
 typedef struct {
-    ts_config *config[3]; /* the server's, each worker's */
+    ts_config *config[4]; /* the server's, each worker's, that of who comes late */
     ts_sim_network *network;
     ts_server *server;
-    ts_client *client[2];
-    float param[2][4];
+    ts_client *client[3];
+    float param[3][4];
 } meeting;
 
-static const char *on_loss = "consistency.on_worker_loss=end";
+static const char *on_loss = "consistency.on_worker_loss=end", *start = "consistency.start_s=2";
 
 static ts_config *config_with(const char *secret_file) {
     char secret[200];
-    const char *overrides[] = {"consistency.deadline_s=2", on_loss, secret};
+    const char *overrides[] = {"consistency.deadline_s=2", start, on_loss, secret};
     ts_config *config = NULL;
     ts_error error;
     snprintf(secret, sizeof secret, "auth.secret_file=%s", secret_file ? secret_file : "");
-    terse_status status = ts_config_load("tests/sim/sim.yaml", overrides, secret_file ? 3 : 2, &config, &error);
+    terse_status status = ts_config_load("tests/sim/sim.yaml", overrides, secret_file ? 4 : 3, &config, &error);
     ck_assert_msg(status == TERSE_OK, "%s", error.text);
     return config;
 }
@@ -138,17 +138,17 @@ static void run_for(meeting *m, uint64_t us) {
         }
         ts_server_tick(m->server);
         ts_server_flush(m->server);
-        for (unsigned w = 0; w < 2; w++)
+        for (unsigned w = 0; w < 3; w++)
             if (m->client[w]) ts_client_tick(m->client[w]);
     }
     ts_log_set_level(level);
 }
 
 static void part(meeting *m) {
-    for (unsigned w = 0; w < 2; w++) ts_client_destroy(m->client[w]);
+    for (unsigned w = 0; w < 3; w++) ts_client_destroy(m->client[w]);
     ts_server_destroy(m->server);
     ts_sim_network_destroy(m->network);
-    for (unsigned i = 0; i < 3; i++) ts_config_free(m->config[i]);
+    for (unsigned i = 0; i < 4; i++) ts_config_free(m->config[i]);
 }
 
 START_TEST(who_knows_the_secret_is_let_in) {
@@ -248,21 +248,31 @@ END_TEST
 
 static const ts_membership *members_of(const meeting *m) { return &m->server->jobs[0]->members; }
 
-/* A process comes and says Hello, with a secret of its own. Becomes m->client[1], whose process must be dead. Returns its peer. */
-static uint32_t come(meeting *m, uint32_t wanted, const char *file, terse_status expected) {
+/* A process comes for a worker's place, and says nothing yet. Returns its peer. */
+static uint32_t arrive(meeting *m, uint32_t wanted, terse_status expected) {
     const ts_transport_wish wish = {.job = "default", .wanted = wanted};
-    const int64_t shape = 4;
     uint32_t worker = 0, peer = 0;
     ts_error reason = {""};
     terse_status status = ts_sim_come(m->network, &wish, &worker, &peer, &reason);
     ck_assert_msg(status == expected, "%s", reason.text);
-    if (status != TERSE_OK) return 0;
-    ts_client_destroy(m->client[1]);
-    ts_config_free(m->config[2]);
-    m->config[2] = config_with(file);
-    ck_assert_ok(ts_client_create(m->config[2], ts_sim_endpoint(m->network, peer), &m->client[1]));
-    ck_assert_ok(ts_client_declare(m->client[1], "t", &shape, 1, m->param[1], NULL));
-    ck_assert_ok(ts_client_start(m->client[1]));
+    return peer;
+}
+
+/* It says Hello, with a secret of its own. Becomes m->client[c], which must be no living process's. */
+static void enter(meeting *m, unsigned c, uint32_t peer, const char *file) {
+    const int64_t shape = 4;
+    ts_client_destroy(m->client[c]);
+    ts_config_free(m->config[1 + c]);
+    m->config[1 + c] = config_with(file);
+    ck_assert_ok(ts_client_create(m->config[1 + c], ts_sim_endpoint(m->network, peer), &m->client[c]));
+    ck_assert_ok(ts_client_declare(m->client[c], "t", &shape, 1, m->param[c], NULL));
+    ck_assert_ok(ts_client_start(m->client[c]));
+}
+
+/* Both at once, as m->client[1]. */
+static uint32_t come(meeting *m, uint32_t wanted, const char *file, terse_status expected) {
+    uint32_t peer = arrive(m, wanted, expected);
+    if (expected == TERSE_OK) enter(m, 1, peer, file);
     return peer;
 }
 
@@ -304,6 +314,39 @@ START_TEST(a_place_is_taken_with_the_proof_only) {
 }
 END_TEST
 
+/* Who loads for longer than others wait for the proof, and longer than the deadline, is let in if the place is still free. */
+START_TEST(who_is_slow_to_prove_itself_displaces_nobody_and_is_not_dropped) {
+    meeting m;
+    const char *good = write_file("f", "a secret of some length", 0600);
+    on_loss = "consistency.on_worker_loss=go_on";
+    start = "consistency.start_s=10";
+    meet(&m, good, good, good, 0);
+    run_for(&m, 500000);
+    for (int other = 1; other >= 0; other--) {
+        uint32_t dead = members_of(&m)->members[1].peer, lives = members_of(&m)->members[1].incarnation;
+        ts_sim_kill(m.network, dead);
+        ts_sim_tell_lost(m.network, dead);
+        run_for(&m, 2500000);
+        ck_assert(members_of(&m)->members[1].lost);
+        uint32_t slow = arrive(&m, 1, TERSE_OK), in = slow;
+        run_for(&m, 3000000);
+        if (other) in = come(&m, 1, good, TERSE_OK);
+        run_for(&m, 1000000);
+        ck_assert(members_of(&m)->members[1].lost != other);
+        enter(&m, 2, slow, good);
+        run_for(&m, 3000000);
+        ck_assert_int_eq(ts_client_failure(m.client[2]), other ? TERSE_EDUPLICATE : TERSE_OK);
+        ck_assert(!members_of(&m)->members[1].lost);
+        ck_assert_uint_eq(members_of(&m)->members[1].incarnation, lives + 1);
+        ck_assert_uint_eq(members_of(&m)->members[1].peer, in);
+        if (other) ck_assert_int_eq(ts_client_failure(m.client[1]), TERSE_OK);
+    }
+    part(&m);
+    on_loss = "consistency.on_worker_loss=end";
+    start = "consistency.start_s=2";
+}
+END_TEST
+
 static void make_folder(void) { ck_assert_ptr_nonnull(mkdtemp(folder)); }
 
 TCase *test_challenge(void);
@@ -316,5 +359,6 @@ TCase *test_challenge(void) {
     tcase_add_test(tests, who_does_not_know_it_is_told_and_disturbs_nobody);
     tcase_add_test(tests, nothing_counts_before_the_proof);
     tcase_add_test(tests, a_place_is_taken_with_the_proof_only);
+    tcase_add_test(tests, who_is_slow_to_prove_itself_displaces_nobody_and_is_not_dropped);
     return tests;
 }

@@ -105,6 +105,32 @@ START_TEST(who_counted_as_gone_and_is_heard_again_is_answered) {
 }
 END_TEST
 
+/* The others have had two sums meanwhile: of the older one nothing is known any more, and nobody waits for it. */
+START_TEST(who_is_heard_again_gets_its_own_values_for_an_older_sum) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    double values[2] = {1, 2};
+    ts_frame frame = {0};
+    rig_attach_all(r, params);
+    rig_done(r, 1, 0);
+    be_silent(r);
+    for (uint64_t sequence = 1; sequence <= 2; sequence++) {
+        reduce(r, 0, sequence, &values[0], 1);
+        rig_run(r, 1000);
+    }
+    rig_forget(r);
+    for (uint64_t sequence = 1; sequence <= 2; sequence++) {
+        reduce(r, 1, sequence, &values[1], 1);
+        rig_run(r, 1000);
+        ck_assert_uint_eq(rig_got(r, 1, TERSE__HEADER__BODY_REDUCED, &frame), sequence);
+        ck_assert_uint_eq(frame.header->reduced->sequence, sequence);
+        ck_assert_double_eq(frame.header->reduced->values[0], sequence == 1 ? 2 : 1);
+        ts_frame_release(&frame);
+    }
+    rig_destroy(r);
+}
+END_TEST
+
 START_TEST(who_is_heard_again_after_the_end_is_told) {
     rig *r = rig_create(2, RIG_DENSE);
     float params[RIG_ELEMS];
@@ -159,6 +185,7 @@ TCase *test_server_leave(void) {
     tcase_add_test(tests, sums_do_not_wait_for_who_is_about_to_leave);
     tcase_add_test(tests, who_counted_as_gone_and_is_heard_again_is_answered);
     tcase_add_test(tests, who_is_heard_again_after_the_end_is_told);
+    tcase_add_test(tests, who_is_heard_again_gets_its_own_values_for_an_older_sum);
     tcase_add_test(tests, who_is_done_but_owes_a_packet_is_lost_when_silent);
     tcase_add_test(tests, what_was_not_sent_is_told_and_summed);
     return tests;

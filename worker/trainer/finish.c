@@ -131,7 +131,7 @@ static terse_status meet(ts_training *run, bool *first) {
     here[own] = 1;
     terse_status status = ts_training_check(run, terse_reduce_sum(run->client, here, (size_t)run->workers + 1));
     while (w < own && here[w] == 0) w++;
-    *first = w == own;
+    *first = w == own && here[own] > 0; /* 0: the others had the sum without it, and one of them is first */
     bool several = own == run->workers && here[own] > 1;
     ts_mem_free(here);
     return status == TERSE_OK && *first && several ? elect(run, first) : status;
