@@ -120,7 +120,7 @@ END_TEST
 TCase *test_config_relay(void);
 TCase *test_config_relay(void) {
     TCase *tests = tcase_create("config_relay");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_unchecked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_relay_reads_the_file_of_the_link);
     tcase_add_loop_test(tests, what_a_relay_cannot_be_above_is_refused_by_line, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, the_file_of_the_link_is_the_servers_too);
