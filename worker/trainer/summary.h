@@ -10,7 +10,7 @@
 #include "common/base/status.h"
 
 typedef struct {
-    const char *job;       /* [borrow] its name; NULL or "": it has none of its own */
+    const char *job;       /* [borrow] its name; NULL or "": not told */
     double test_accuracy;  /* 0 … 1; below 0: the model has nothing to evaluate */
     double train_loss;     /* mean over the last epoch and all workers */
     uint64_t steps, epochs; /* epochs: whole ones */
