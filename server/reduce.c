@@ -40,7 +40,7 @@ void ts_reduce_free(ts_reduce *reduce) {
     *reduce = (ts_reduce){0};
 }
 
-/* A worker that has come back, or was silent and is heard again, asks for a sum that the others had without it: it gets its own values. */
+/* Who has come back, or was silent and is heard again, asks for a sum that the others had without it: it gets its own values. */
 static terse_status answer_alone(ts_job *job, uint32_t worker, const Terse__Reduce *message) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Reduced reduced = TERSE__REDUCED__INIT;

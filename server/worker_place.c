@@ -274,8 +274,8 @@ static void say_something(const ts_job *job, uint32_t peer) {
 }
 
 /*
- * Who says nothing of the secret to server 0 for as long as a start may take is not listened to any longer. The others are asked later, by who
- * has proven itself there; so long they say that they live.
+ * Who says nothing of the secret to server 0 for as long as a start may take is not listened to any longer. The others are asked
+ * later, by who has proven itself there; so long they say that they live.
  */
 static void look_at_suitors(const ts_job *job) {
     ts_server *server = job->server;
