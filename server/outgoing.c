@@ -34,7 +34,7 @@ static void send_to(ts_job *job, uint32_t worker, ts_buffer *frame, const ts_out
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < count; i++) wanted += wants(&packets[i], worker);
     bool send = wanted == count;
-    if (send && !ts_flow_queue_has_room(job->server, member->peer, frame->len)) {
+    if (send && !ts_flow_queue_has_room(job->server, member->peer, ts_buffer_bytes(frame))) {
         send = false; /* it gets it alone, when it has read what is there */
         ts_flow_note_withheld(job->server, member->peer);
     }

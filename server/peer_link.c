@@ -23,12 +23,12 @@ void ts_link_send(ts_server *server, uint32_t peer, ts_buffer *frame) {
         return;
     }
     link->frames_out++;
-    link->bytes_out += frame->len;
+    link->bytes_out += ts_buffer_bytes(frame);
     link->last_sent_us = ts_server_now(server);
 }
 
 void ts_link_answer(ts_server *server, uint32_t peer, ts_buffer *frame) {
-    if (ts_flow_queue_has_room(server, peer, frame->len)) ts_link_send(server, peer, frame);
+    if (ts_flow_queue_has_room(server, peer, ts_buffer_bytes(frame))) ts_link_send(server, peer, frame);
     else ts_flow_note_withheld(server, peer);
 }
 

@@ -100,6 +100,7 @@ static bool step_dense(ts_round_item *item, const ts_optimizer_input *input, boo
         if (steps) part.gradient = ts_sum_part(&item->sum, at, n);
         if (steps) item->optimizer->step(item->config, &part);
         finite = kernels->nonfinite(part.params, n, &first) == 0 && finite;
+        if (item->lends) ts_frame_sum_outside(item->checksum, part.params, n * sizeof *part.params);
         if (!copy) continue;
         uint8_t *to = copy + at * sizeof *part.params;
         memcpy(to, part.params, n * sizeof *part.params);
@@ -126,6 +127,7 @@ terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint6
     if (!input.touched) return step_dense(item, &input, steps, copy) ? TERSE_OK : TERSE_ENONFINITE;
     if (steps) item->optimizer->step(item->config, &input);
     if (copy) memcpy(copy, slice->params, slice->n * sizeof *slice->params);
+    if (item->lends) ts_frame_sum_outside(item->checksum, slice->params, slice->n * sizeof *slice->params);
     return ts_touched_nonfinite(slice->params, input.touched, slice->n) ? TERSE_ENONFINITE : TERSE_OK;
 }
 
@@ -136,8 +138,27 @@ static bool adds_in_parts(const ts_round_item *item, const ts_slice_state *slice
            !(config->optimizer.clip_value > 0) && !(config->optimizer.clip_norm > 0);
 }
 
+/* Whether the item's frame is one large slice's parameters. Relays' come from above, in another way. */
+static bool lends(const ts_round_item *item) {
+    return item->replaces && item->entry_count == 1 && !item->job->server->upstream &&
+           item->entries[0].slice->n * sizeof(float) >= TS_ROUND_LENT_BYTES;
+}
+
+/* What the workers get of new parameters: room for them in the frame, or a large slice's own, which goes out from where it is. */
+static terse_status present(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer, uint8_t **copy) {
+    ts_slice_state *slice = entry->slice;
+    item->lends = lends(item);
+    if (!item->lends) return ts_downlink_room(entry, writer, copy);
+    entry->len = slice->n * sizeof(float);
+    TS_TRY(ts_bundle_outside(writer, slice->local, slice->values->data, entry->len, slice->values));
+    ts_frame_sum_reach(item->checksum, item->frame, item->frame->len);
+    return TERSE_OK;
+}
+
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
+    item->lends = false;
+    TS_TRY(ts_store_own_params(slice));
     if (slice->above == TS_ABOVE_BACK) return item->status = ts_upstream_close(item, entry, writer);
     ts_aggregate_place place = {.contract = item->contract, .slice = slice->global, .step = item->version,
                                 .config = item->config, .in_parts = adds_in_parts(item, slice)};
@@ -153,9 +174,9 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
     if (item->job->server->upstream) {
         ts_upstream_keep(item, entry);
     } else {
-        status = ts_downlink_room(entry, writer, &copy);
+        status = present(item, entry, writer, &copy);
         if (status == TERSE_OK) status = ts_round_optimize(item, slice, item->version, item->lr, &outcome, copy);
-        if (status == TERSE_OK && !copy) status = ts_downlink_encode(item, entry, writer);
+        if (status == TERSE_OK && !copy && !item->lends) status = ts_downlink_encode(item, entry, writer);
     }
     ts_sum_clear(&item->sum, slice->n);
     if (status != TERSE_OK) item->status = status; /* the parameters have moved: not to be tried again */
@@ -178,9 +199,10 @@ static void work(void *argument) {
         total += n * sizeof(float) + TS_BUNDLE_ENTRY_MAX_BYTES;
         if (n > largest) largest = n;
     }
+    bool copies = item->replaces && !lends(item);
     item->status = ts_sum_reserve(&item->sum, largest);
     if (item->status == TERSE_OK)
-        item->status = ts_frame_begin_in(item->job->server->transport->pool, &header, item->replaces ? total : 256, &item->frame);
+        item->status = ts_frame_begin_in(item->job->server->transport->pool, &header, copies ? total : 256, &item->frame);
     if (item->status != TERSE_OK) return;
     ts_bundle_writer writer = ts_bundle_write(item->frame);
     ts_frame_sum_begin(item->checksum);

@@ -10,6 +10,7 @@
 #ifndef TS_SERVER_ROUND_H
 #define TS_SERVER_ROUND_H
 
+#define TS_ROUND_LENT_BYTES ((size_t)128 << 10) /* of parameters that are sent from where they are: a copy costs more than a message more */
 #define TS_ROUND_BRIEF_BYTES ((uint64_t)8 << 20) /* packets and parameters of an item that takes a millisecond or two */
 
 #include "common/base/buffer.h"
@@ -58,6 +59,7 @@ typedef struct ts_round_item {
     ts_scratch *scratch;
     ts_sum sum;
     ts_frame_sum *checksum; /* [own] of the frame under way */
+    bool lends;             /* the frame carries the slice's parameters from where they are, and no copy */
     float *difference;     /* [own] */
     size_t difference_elems;
     uint8_t *packet;       /* [own] */

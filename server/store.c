@@ -11,7 +11,7 @@ static void free_slice(ts_slice_state *slice, uint32_t workers) {
     for (uint32_t w = 0; slice->slots && w < workers; w++) ts_buffer_unref(slice->slots[w].frame);
     for (uint32_t i = 0; slice->log && i < slice->log_entries; i++) ts_buffer_unref(slice->log[i].frame);
     for (unsigned s = 0; s < TS_OPTIMIZER_STATES; s++) ts_mem_free(slice->state[s]);
-    ts_mem_free(slice->params);
+    ts_buffer_unref(slice->values);
     ts_mem_free(slice->reference);
     ts_mem_free(slice->estimate);
     ts_encoder_destroy(slice->encoder);
@@ -55,6 +55,30 @@ static terse_status make_push_states(ts_slice_state *slice, const ts_contract *c
     return fill_push_states(slice, contract, workers);
 }
 
+/* Parameters of n floats, zero, for a slice that gives up those it has. Returns TERSE_ENOMEM (as before). */
+static terse_status make_params(ts_slice_state *slice) {
+    ts_buffer *values;
+    float *params = ts_mem_aligned(slice->n, sizeof(float));
+    TS_REQUIRE(params, TERSE_ENOMEM);
+    if (ts_buffer_adopt(params, slice->n * sizeof(float), &values) != TERSE_OK) {
+        ts_mem_free(params);
+        return TERSE_ENOMEM;
+    }
+    ts_buffer_unref(slice->values);
+    slice->values = values;
+    slice->params = params;
+    return TERSE_OK;
+}
+
+terse_status ts_store_own_params(ts_slice_state *slice) {
+    if (ts_buffer_sole(slice->values)) return TERSE_OK;
+    ts_buffer *lent = ts_buffer_ref(slice->values);
+    terse_status status = make_params(slice);
+    if (status == TERSE_OK && slice->n) memcpy(slice->params, lent->data, slice->n * sizeof(float));
+    ts_buffer_unref(lent);
+    return status;
+}
+
 static terse_status make_slice(ts_slice_state *slice, const ts_contract *contract, const ts_config *config,
                                const ts_optimizer *optimizer, uint32_t global, uint32_t workers) {
     const ts_slice *place = &contract->slices[global];
@@ -66,9 +90,9 @@ static terse_status make_slice(ts_slice_state *slice, const ts_contract *contrac
     slice->kind = kind_of(tensor, optimizer);
     slice->alone = config->consistency.mode != TS_MODE_BSP;
     slice->pull = ts_contract_pull_spec(contract, global);
-    slice->params = ts_mem_aligned(place->n, sizeof(float));
+    TS_TRY(make_params(slice));
     slice->slots = ts_mem_calloc(workers, sizeof *slice->slots);
-    TS_REQUIRE(slice->params && slice->slots, TERSE_ENOMEM);
+    TS_REQUIRE(slice->slots, TERSE_ENOMEM);
     TS_TRY(make_push_states(slice, contract, workers, config->limits.workers));
     unsigned states = optimizer->states(config, tensor->worker_momentum);
     for (unsigned s = 0; s < states; s++) {

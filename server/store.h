@@ -76,7 +76,8 @@ typedef struct {
     bool changed;           /* parameters have moved since the last version (SSP, ASP) */
     uint64_t clock;         /* SSP, ASP: how many steps of a round's worth were taken, for the schedule, */
     uint64_t clock_part;    /* and how many packets of the next */
-    float *params;          /* [own] n */
+    float *params;          /* n, in `values` */
+    ts_buffer *values;      /* [own] a reference. Frames under way have others: see ts_store_own_params */
     float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
     float *state[TS_OPTIMIZER_STATES];
     float *estimate;        /* [own] n; the sum of all workers' estimates with EF21, else NULL */
@@ -125,6 +126,12 @@ terse_status ts_store_grow(ts_store *store, const ts_contract *contract, uint32_
 
 /* First values of a slice: n floats, raw. Does nothing when it has some. Returns whether they were taken. */
 bool ts_store_set(ts_store *store, uint32_t local, const uint8_t *raw);
+
+/*
+ * Makes sure that nobody reads the slice's parameters, so that they may change: where frames that are under way still do,
+ * the slice gets a copy of them. Thread: whoever works at the slice. Returns TERSE_OK, TERSE_ENOMEM (as before).
+ */
+terse_status ts_store_own_params(ts_slice_state *slice) TERSE_NODISCARD;
 
 /* The arrays of a slice were filled in from a checkpoint at this version. */
 void ts_store_loaded(ts_store *store, uint32_t local, uint64_t version);

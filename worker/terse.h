@@ -210,7 +210,7 @@ typedef struct terse_local_stats {
     uint64_t push_bytes, pull_bytes;/* every byte of every frame of this worker so far */
     uint64_t push_payload_bytes;    /* of its gradients' packets alone */
     uint64_t encode_us, wait_us, decode_us;
-    double residual_norm;           /* L2 over all tensors, of the last step that was asked */
+    double residual_norm;           /* L2 over all tensors, of the last step that was asked; 0 without error feedback */
     uint64_t nonfinite;             /* elements kept out so far */
 } terse_local_stats;
 TERSE_API terse_status terse_get_local_stats(terse *client, terse_local_stats *stats) TERSE_NODISCARD;

@@ -23,10 +23,16 @@ typedef struct ts_buffer {
     uint32_t holders;
     size_t useful;
     ts_buffer_pool *pool; /* where it goes back to; NULL: nowhere */
+    /* Of a frame to be sent: bytes that come behind the first outside_at of data, and lie where they are anyway. */
+    const uint8_t *outside;
+    size_t outside_at, outside_len;
+    struct ts_buffer *outside_owner; /* a reference: they stay as they are as long as there is one */
 } ts_buffer;
 
 /* A new buffer with room for `capacity` bytes, len 0, one reference. Returns TERSE_ENOMEM. Thread: any. */
 terse_status ts_buffer_create(size_t capacity, ts_buffer **out) TERSE_NODISCARD;
+/* The same around memory of ts_mem_*, which becomes the buffer's: len and capacity are `len`. Returns TERSE_ENOMEM. */
+terse_status ts_buffer_adopt(void *data, size_t len, ts_buffer **out) TERSE_NODISCARD;
 /* One more reference. Thread: any. Returns: buffer. */
 ts_buffer *ts_buffer_ref(ts_buffer *buffer);
 /* One reference less; the last one frees. NULL is fine. Thread: any. */
@@ -35,6 +41,20 @@ void ts_buffer_unref(ts_buffer *buffer);
 bool ts_buffer_sole(const ts_buffer *buffer);
 /* Room for `more` bytes behind len; only while nobody else holds it. Returns TERSE_ENOMEM. */
 terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
+
+/* All its bytes, those that lie elsewhere included. */
+static inline size_t ts_buffer_bytes(const ts_buffer *buffer) { return buffer->len + buffer->outside_len; }
+/*
+ * `len` bytes that lie elsewhere come behind what the buffer holds so far; once, while nobody else holds it. bytes: [borrow]
+ * and unchanged as long as owner has the reference that it is given here.
+ */
+void ts_buffer_put_outside(ts_buffer *buffer, const uint8_t *bytes, size_t len, ts_buffer *owner);
+/* Takes a copy of what lies elsewhere and lets its owner go, while nobody reads it. Returns TERSE_ENOMEM (as before). */
+terse_status ts_buffer_bring_in(ts_buffer *buffer) TERSE_NODISCARD;
+/* All bytes in a row. out: the buffer itself with one more reference, or a copy. Returns TERSE_ENOMEM. */
+terse_status ts_buffer_flat(ts_buffer *buffer, ts_buffer **out) TERSE_NODISCARD;
+/* Empty again, for the sole holder. */
+void ts_buffer_clear(ts_buffer *buffer);
 
 /*
  * Spare memory for large buffers that come and go: what malloc gives back to the system costs a page fault for every

@@ -124,6 +124,11 @@ size_t ts_encoder_bound(const ts_encoder *encoder, const ts_scratch *scratch, ui
 /* Whether every packet has exactly that many bytes. */
 bool ts_encoder_fixed(const ts_encoder *encoder);
 /*
+ * The elements of the slice's gradient where a packet of them is the gradient itself, if it is plain (kernels.h): floats
+ * as they are, of which no residual is kept. After begin. Returns: [borrow] as the gradient; NULL where it is not so.
+ */
+const float *ts_encoder_unchanged(const ts_encoder *encoder, uint32_t slice);
+/*
  * Writes the packet of one slice. Returns TERSE_OK; TERSE_ENOSPACE (capacity below the bound; nothing changed);
  * TERSE_ENONFINITE (policy ERROR: the slice's finite elements are in the residual, there is no packet, and the report
  * counts the whole gradient; other slices can still be encoded).

@@ -257,6 +257,13 @@ bool ts_encoder_fixed(const ts_encoder *e) {
     return !p->select && !p->bytes[0] && !e->transform.view.stage;
 }
 
+const float *ts_encoder_unchanged(const ts_encoder *e, uint32_t slice) {
+    const ts_pipeline *p = e->spec.pipeline;
+    bool floats = p->quantise->lossless && p->quantise->sum && !p->bytes[0];
+    if (!e->sweep.blank || !floats || e->input.gradient_scale != 1.0f) return NULL;
+    return e->input.gradient + ts_codec_slice_first(&e->spec, slice);
+}
+
 static void scatter(float *to, const uint32_t *index, const float *x, size_t k) {
     for (size_t i = 0; i < k; i++) to[index[i]] = x[i];
 }

@@ -108,6 +108,8 @@ typedef struct ts_kernels {
     void (*sums)(const float *x, size_t n, double *squares, double *abs); /* both */
     /* How many x[i] are NaN or infinite, and where the first one is. */
     size_t (*nonfinite)(const float *x, size_t n, size_t *first);
+    /* Whether all x[i] are finite, and what is below FLT_MIN is +0: what taking them in would make of them. */
+    bool (*plain)(const float *x, size_t n);
     /* Bits of the largest |x[i]|; 0 when n is 0. NaN counts above infinity. */
     uint32_t (*max_abs)(const float *x, size_t n);
     /* The smallest and largest value; n > 0, all finite, -0 counts as +0. */

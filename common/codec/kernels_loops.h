@@ -169,6 +169,22 @@ static size_t nonfinite(const float *x, size_t n, size_t *first) {
     return ts_kernels_scalar.nonfinite(x, n, first);
 }
 
+/* All ones where taking x in would not leave its bits. */
+INLINE __m256i changes(const float *x) {
+    __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)x), abs = abs_bits(_mm256_castsi256_ps(bits));
+    __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)TS_MIN_NORMAL_BITS), abs);
+    __m256i zero = _mm256_cmpeq_epi32(bits, _mm256_setzero_si256());
+    return _mm256_or_si256(_mm256_andnot_si256(zero, tiny), _mm256_cmpgt_epi32(abs, _mm256_set1_epi32((int)TS_INF_BITS - 1)));
+}
+
+static bool plain(const float *x, size_t n) {
+    __m256i bad = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + GROUP <= n; i += GROUP)
+        for (size_t j = 0; j < GROUP; j += 8) bad = _mm256_or_si256(bad, changes(x + i + j));
+    return !any(bad) && ts_kernels_scalar.plain(x + i, n - i);
+}
+
 static uint32_t max_abs(const float *x, size_t n) {
     __m256i top[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
     size_t i = 0;
@@ -209,6 +225,7 @@ const ts_kernels TS_LEVEL(ts_kernels) = {
     .sum_abs = sum_abs,
     .sums = sums,
     .nonfinite = nonfinite,
+    .plain = plain,
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,

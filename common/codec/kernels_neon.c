@@ -252,6 +252,8 @@ static size_t nonfinite(const float *x, size_t n, size_t *first) {
     return ts_kernels_scalar.nonfinite(x, n, first);
 }
 
+static bool plain(const float *x, size_t n) { return ts_kernels_scalar.plain(x, n); }
+
 static void min_max(const float *x, size_t n, float *low, float *high) {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     float32x4_t least = vdupq_n_f32(x[0] + 0.0f), most = least;
@@ -287,6 +289,7 @@ const ts_kernels ts_kernels_neon = {
     .sum_abs = sum_abs,
     .sums = sums,
     .nonfinite = nonfinite,
+    .plain = plain,
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = sweep,

@@ -180,6 +180,14 @@ static size_t nonfinite(const float *x, size_t n, size_t *first) {
     return count;
 }
 
+static bool plain(const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = ts_float_bits(x[i]), abs = bits & TS_ABS_MASK;
+        if (abs >= TS_INF_BITS || (abs < TS_MIN_NORMAL_BITS && bits != 0)) return false;
+    }
+    return true;
+}
+
 static uint32_t max_abs(const float *x, size_t n) {
     uint32_t top = 0;
     for (size_t i = 0; i < n; i++) {
@@ -258,6 +266,7 @@ const ts_kernels ts_kernels_scalar = {
     .sum_abs = sum_abs,
     .sums = sums,
     .nonfinite = nonfinite,
+    .plain = plain,
     .max_abs = max_abs,
     .min_max = min_max,
     .sweep = ts_sweep_scalar,

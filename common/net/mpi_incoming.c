@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <mpi.h>
+#include <string.h>
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/mpi_internal.h"
-
-#define NUMBERS 2 /* at most, of a control message */
 
 static ts_mpi_incoming *take_node(ts_mpi *mpi) {
     ts_mpi_incoming *node = mpi->spare;
@@ -98,12 +97,9 @@ static void receive(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message,
 }
 
 /* A small control message, read at once: those are eager, so a matched one is here already. */
-static bool read_numbers(ts_mpi *mpi, MPI_Message *message, int len, uint64_t *values, int count) {
-    uint8_t bytes[NUMBERS * sizeof *values];
-    if (len != count * (int)sizeof *values) return false;
-    if (MPI_Mrecv(bytes, len, MPI_BYTE, message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    mpi->counters.bytes_in += (size_t)len;
-    for (int i = 0; i < count; i++) values[i] = ts_load_u64(bytes + (size_t)i * sizeof *values);
+static bool read_small(ts_mpi *mpi, MPI_Message *message, size_t len, uint8_t *bytes) {
+    if (MPI_Mrecv(bytes, (int)len, MPI_BYTE, message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    mpi->counters.bytes_in += len;
     return true;
 }
 
@@ -139,22 +135,45 @@ static void take_chunk(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_
     receive(mpi, number, TS_TAG_CHUNK, message, node, len);
 }
 
-static void take_control(ts_mpi *mpi, uint32_t number, int tag, MPI_Message *message, int len) {
-    ts_mpi_peer *peer = &mpi->peers[number];
-    uint64_t values[NUMBERS] = {0};
-    if (!read_numbers(mpi, message, len, values, tag == TS_TAG_CREDIT ? 1 : 2)) {
-        refuse(mpi, number, "malformed control message");
-    } else if (tag == TS_TAG_CREDIT) {
-        if (values[0] < peer->credited || values[0] > peer->sent) refuse(mpi, number, "credit for what was not sent");
-        else ts_mpi_take_credit(mpi, number, values[0]);
-    } else if (peer->assembling || values[0] > SIZE_MAX / 2 || values[0] == 0) {
-        refuse(mpi, number, "unexpected prefix");
-    } else {
-        learn_window(peer, values[1]);
-        peer->assembling = expect_frame(mpi, number, values[0]);
-        peer->taken += (size_t)len + TS_MPI_MESSAGE_COST;
-        if (!peer->assembling) refuse(mpi, number, "no memory");
+static void take_credit(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_t len) {
+    const ts_mpi_peer *peer = &mpi->peers[number];
+    uint8_t bytes[sizeof(uint64_t)];
+    if (len != sizeof bytes || !read_small(mpi, message, len, bytes)) {
+        refuse(mpi, number, "malformed credit");
+        return;
     }
+    uint64_t credited = ts_load_u64(bytes);
+    if (credited < peer->credited || credited > peer->sent) refuse(mpi, number, "credit for what was not sent");
+    else ts_mpi_take_credit(mpi, number, credited);
+}
+
+/* What of a frame stands around its chunks. */
+static void fill_around(ts_mpi_incoming *node, const uint8_t *bytes, size_t head, size_t tail) {
+    node->posted = head;
+    node->expected -= tail;
+    if (!node->frame) return;
+    if (head) memcpy(node->frame->data, bytes, head);
+    if (tail) memcpy(node->frame->data + node->expected, bytes + head, tail);
+}
+
+static void take_prefix(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_t len) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    uint8_t bytes[TS_MPI_PREFIX_BYTES + TS_MPI_AROUND_BYTES];
+    if (len < TS_MPI_PREFIX_BYTES || len > sizeof bytes || !read_small(mpi, message, len, bytes)) {
+        refuse(mpi, number, "malformed prefix");
+        return;
+    }
+    uint64_t frame_bytes = ts_load_u64(bytes), head = ts_load_u64(bytes + 16);
+    size_t around = len - TS_MPI_PREFIX_BYTES;
+    if (peer->assembling || frame_bytes > SIZE_MAX / 2 || frame_bytes <= around || head > around) {
+        refuse(mpi, number, "unexpected prefix");
+        return;
+    }
+    learn_window(peer, ts_load_u64(bytes + 8));
+    peer->taken += len + TS_MPI_MESSAGE_COST;
+    peer->assembling = expect_frame(mpi, number, frame_bytes);
+    if (peer->assembling) fill_around(peer->assembling, bytes + TS_MPI_PREFIX_BYTES, (size_t)head, around - (size_t)head);
+    else refuse(mpi, number, "no memory");
 }
 
 bool ts_mpi_probe(ts_mpi *mpi, uint32_t link) {
@@ -182,8 +201,10 @@ bool ts_mpi_probe(ts_mpi *mpi, uint32_t link) {
     } else if (status.MPI_TAG == TS_TAG_CHUNK && peer->assembling && bytes > 0 &&
                bytes <= peer->assembling->expected - peer->assembling->posted) {
         take_chunk(mpi, number, &message, bytes);
-    } else if (status.MPI_TAG == TS_TAG_PREFIX || status.MPI_TAG == TS_TAG_CREDIT) {
-        take_control(mpi, number, status.MPI_TAG, &message, len);
+    } else if (status.MPI_TAG == TS_TAG_PREFIX) {
+        take_prefix(mpi, number, &message, bytes);
+    } else if (status.MPI_TAG == TS_TAG_CREDIT) {
+        take_credit(mpi, number, &message, bytes);
     } else {
         refuse(mpi, number, "message out of turn");
     }

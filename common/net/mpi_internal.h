@@ -18,7 +18,9 @@
  *
  *   WHOLE    a frame                                           (most messages: no byte is added to a frame)
  *   PREFIX   u64 length of a frame that follows in CHUNKs      (so that its size is checked before memory is taken),
- *            u64 the sender's window, so that the receiver knows how seldom it may credit
+ *            u64 the sender's window, so that the receiver knows how seldom it may credit,
+ *            u64 how many of the frame's first bytes stand here, these, and some of its last (so that what lies
+ *            between them is sent from where it is; none of either for a frame that lies in a row)
  *   CHUNK    the next bytes of that frame
  *   CREDIT   u64: bytes of cost consumed so far
  *
@@ -47,8 +49,10 @@
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 7u
+#define TS_MPI_WIRE_VERSION 8u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
+#define TS_MPI_PREFIX_BYTES 24u
+#define TS_MPI_AROUND_BYTES 512u   /* at most, of a frame, in its prefix: small messages are there when they are matched */
 #define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
 #define TS_MPI_PROBES_PER_POLL 64
@@ -66,7 +70,7 @@ enum { TS_TAG_ROLL = 29811, TS_TAG_WHOLE = 1, TS_TAG_PREFIX = 2, TS_TAG_CHUNK = 
 typedef struct ts_mpi_incoming {
     struct ts_mpi_incoming *next;
     ts_buffer *frame; /* NULL: is received only to get rid of it */
-    size_t expected, posted;
+    size_t expected, posted; /* up to where chunks go; where the next one goes */
     uint32_t open;    /* receives under way */
     bool orphan;      /* its peer was dropped */
 } ts_mpi_incoming;
@@ -95,7 +99,7 @@ typedef struct {
 /* A queued frame. */
 typedef struct {
     ts_buffer *frame;
-    size_t at;     /* bytes handed to MPI */
+    size_t at;     /* bytes handed to MPI, of those outside when there are some */
     bool prefixed;
 } ts_mpi_outgoing;
 

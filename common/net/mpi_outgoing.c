@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <mpi.h>
+#include <string.h>
 
 #include "common/base/bytes.h"
 #include "common/base/mem.h"
 #include "common/net/mpi_internal.h"
-
-#define PREFIX_BYTES 16u
 
 /*
  * A neighbour heard from so lately polls still (the pump does for twice as long). What came from another host may
@@ -23,7 +22,7 @@ static void ring(ts_mpi *mpi, uint32_t number) {
     if (ts_bell_ring(mpi->bell, number)) peer->rung_us = now;
 }
 
-terse_status ts_mpi_queue_frame(ts_mpi *mpi, uint32_t number, ts_buffer *frame) {
+static terse_status enqueue(ts_mpi *mpi, uint32_t number, ts_buffer *frame) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->count == peer->room) {
         size_t room = peer->room ? peer->room * 2 : 16;
@@ -37,9 +36,18 @@ terse_status ts_mpi_queue_frame(ts_mpi *mpi, uint32_t number, ts_buffer *frame) 
     }
     peer->queue[(peer->head + peer->count) % peer->room] = (ts_mpi_outgoing){.frame = ts_buffer_ref(frame)};
     if (peer->count++ == 0) mpi->backlog++;
-    peer->queued_bytes += frame->len;
-    mpi->counters.queued_bytes += frame->len;
+    peer->queued_bytes += ts_buffer_bytes(frame);
+    mpi->counters.queued_bytes += ts_buffer_bytes(frame);
     return TERSE_OK;
+}
+
+terse_status ts_mpi_queue_frame(ts_mpi *mpi, uint32_t number, ts_buffer *frame) {
+    ts_buffer *flat;
+    if (!frame->outside || frame->len <= TS_MPI_AROUND_BYTES) return enqueue(mpi, number, frame);
+    TS_TRY(ts_buffer_flat(frame, &flat));
+    terse_status status = enqueue(mpi, number, flat);
+    ts_buffer_unref(flat);
+    return status;
 }
 
 static void pop(ts_mpi *mpi, ts_mpi_peer *peer) {
@@ -93,13 +101,19 @@ static bool may_send(const ts_mpi_peer *peer, size_t len) {
     return peer->sent - peer->credited + len + TS_MPI_MESSAGE_COST <= peer->window_bytes;
 }
 
-/* The length of a frame that comes in chunks, ahead of them. */
+static size_t prefix_bytes(const ts_buffer *frame) { return TS_MPI_PREFIX_BYTES + (frame->outside ? frame->len : 0); }
+
+/* The length of a frame that comes in chunks, and what is around those, ahead of them. */
 static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
+    const ts_buffer *frame = head->frame;
     ts_buffer *prefix;
-    if (ts_buffer_create(PREFIX_BYTES, &prefix) != TERSE_OK) return false; /* the next poll tries again */
-    ts_store_u64(prefix->data, head->frame->len);
+    size_t around = frame->outside ? frame->len : 0;
+    if (ts_buffer_create(TS_MPI_PREFIX_BYTES + around, &prefix) != TERSE_OK) return false; /* the next poll tries again */
+    ts_store_u64(prefix->data, ts_buffer_bytes(frame));
     ts_store_u64(prefix->data + 8, mpi->peers[number].window_bytes);
-    prefix->len = PREFIX_BYTES;
+    ts_store_u64(prefix->data + 16, frame->outside_at);
+    if (around) memcpy(prefix->data + TS_MPI_PREFIX_BYTES, frame->data, around);
+    prefix->len = TS_MPI_PREFIX_BYTES + around;
     head->prefixed = true;
     bool sent = post(mpi, number, TS_TAG_PREFIX, prefix, prefix->data, prefix->len);
     ts_buffer_unref(prefix);
@@ -116,19 +130,25 @@ void ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
     ts_mpi_push_out(mpi, number);
 }
 
+static void note_sent(ts_mpi *mpi, ts_mpi_peer *peer, size_t bytes) {
+    peer->queued_bytes -= bytes;
+    mpi->counters.queued_bytes -= bytes;
+}
+
 bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     bool moved = false;
     while (peer->count && peer->sends < TS_MPI_SENDS_PER_PEER && ts_mpi_may_write(mpi, number)) {
         ts_mpi_outgoing *head = &peer->queue[peer->head];
-        size_t left = head->frame->len - head->at;
-        bool whole = head->frame->len <= peer->chunk_bytes;
+        const ts_buffer *frame = head->frame;
+        const uint8_t *bytes = frame->outside ? frame->outside : frame->data;
+        size_t all = frame->outside ? frame->outside_len : frame->len, left = all - head->at;
+        bool whole = !frame->outside && all <= peer->chunk_bytes;
         bool prefix = !whole && !head->prefixed;
-        size_t len = prefix ? PREFIX_BYTES : left < peer->chunk_bytes ? left : peer->chunk_bytes;
+        size_t len = prefix ? prefix_bytes(frame) : left < peer->chunk_bytes ? left : peer->chunk_bytes;
         if (!may_send(peer, len) || ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) break;
         bool sent = prefix ? post_prefix(mpi, number, head)
-                           : post(mpi, number, whole ? TS_TAG_WHOLE : TS_TAG_CHUNK, head->frame,
-                                  head->frame->data + head->at, len);
+                           : post(mpi, number, whole ? TS_TAG_WHOLE : TS_TAG_CHUNK, head->frame, bytes + head->at, len);
         if (!sent) {
             if (prefix && !head->prefixed) break;
             ts_mpi_drop(mpi, number); /* a gap in the stream: nothing behind it makes sense */
@@ -136,11 +156,10 @@ bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
         }
         moved = true;
         peer->sent += len + TS_MPI_MESSAGE_COST;
+        note_sent(mpi, peer, prefix ? len - TS_MPI_PREFIX_BYTES : len);
         if (prefix) continue;
         head->at += len;
-        peer->queued_bytes -= len;
-        mpi->counters.queued_bytes -= len;
-        if (head->at == head->frame->len) pop(mpi, peer);
+        if (head->at == all) pop(mpi, peer);
     }
     return moved;
 }

@@ -33,7 +33,7 @@ uint64_t ts_mpi_clock_us(void) {
 static terse_status mpi_send(ts_transport *transport, uint32_t number, ts_buffer *frame) {
     ts_mpi *mpi = of(transport);
     TS_REQUIRE(number < transport->peer_count && !mpi->peers[number].dropped && !mpi->peers[number].lost, TERSE_EPEER);
-    if (frame->len > mpi->frame_limit_bytes) {
+    if (ts_buffer_bytes(frame) > mpi->frame_limit_bytes) {
         mpi->counters.dropped++;
         return TERSE_ELIMIT;
     }

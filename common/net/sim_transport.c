@@ -142,10 +142,10 @@ static bool reachable(const ts_sim_network *net, uint32_t from, uint32_t to) {
     return !net->dead[from] && !net->dead[to] && !net->cut[(size_t)from * net->peers + to];
 }
 
-static terse_status sim_send(ts_transport *transport, uint32_t peer, ts_buffer *frame) {
-    endpoint *self = (endpoint *)transport;
+/* frame: in a row. */
+static terse_status send_flat(endpoint *self, uint32_t peer, ts_buffer *frame) {
+    const ts_transport *transport = &self->base;
     ts_sim_network *net = self->network;
-    TS_REQUIRE(peer < net->peers && !self->dropped[peer], TERSE_EPEER);
     if (frame->len > net->options.frame_limit_bytes) {
         self->counters.dropped++;
         return TERSE_ELIMIT;
@@ -159,6 +159,16 @@ static terse_status sim_send(ts_transport *transport, uint32_t peer, ts_buffer *
     terse_status status = launch(net, transport->self, peer, frame);
     if (status == TERSE_OK && chance(net, net->options.duplicate)) status = launch(net, transport->self, peer, frame);
     ts_buffer_unref(frame);
+    return status;
+}
+
+static terse_status sim_send(ts_transport *transport, uint32_t peer, ts_buffer *frame) {
+    endpoint *self = (endpoint *)transport;
+    ts_buffer *flat;
+    TS_REQUIRE(peer < self->network->peers && !self->dropped[peer], TERSE_EPEER);
+    TS_TRY(ts_buffer_flat(frame, &flat));
+    terse_status status = send_flat(self, peer, flat);
+    ts_buffer_unref(flat);
     return status;
 }
 

@@ -29,7 +29,7 @@ static terse_status link_send(ts_transport *transport, uint32_t peer, ts_buffer 
     pthread_mutex_lock(&link->mutex);
     *link->last = made;
     link->last = &made->next;
-    link->waiting[peer] += frame->len;
+    link->waiting[peer] += ts_buffer_bytes(frame);
     pthread_mutex_unlock(&link->mutex);
     return TERSE_OK;
 }
@@ -44,7 +44,7 @@ bool ts_relay_link_drain(ts_transport *transport) {
     bool any = list != NULL;
     while (list) {
         letter *next = list->next;
-        size_t bytes = list->frame->len;
+        size_t bytes = ts_buffer_bytes(list->frame);
         (void)!link->real->ops->send(link->real, list->peer, list->frame); /* what is lost the client repeats */
         pthread_mutex_lock(&link->mutex);
         link->waiting[list->peer] -= bytes;

@@ -7,17 +7,31 @@
 
 ts_bundle_writer ts_bundle_write(ts_buffer *frame) { return (ts_bundle_writer){.frame = frame, .previous = -1}; }
 
-terse_status ts_bundle_room(ts_bundle_writer *writer, uint32_t slice, size_t len, uint8_t **room) {
+/* What comes in front of a packet of `len` bytes, and room for `more` behind it. */
+static terse_status announce(ts_bundle_writer *writer, uint32_t slice, size_t len, size_t more) {
     TS_REQUIRE((int64_t)slice > writer->previous, TERSE_EINVAL);
     TS_REQUIRE(len <= UINT32_MAX, TERSE_EINVAL);
-    TS_TRY(ts_buffer_reserve(writer->frame, TS_BUNDLE_ENTRY_MAX_BYTES + len));
+    TS_TRY(ts_buffer_reserve(writer->frame, TS_BUNDLE_ENTRY_MAX_BYTES + more));
     uint8_t *at = writer->frame->data + writer->frame->len;
     uint64_t skipped = (uint64_t)((int64_t)slice - writer->previous - 1);
     size_t used = ts_varint_put(at, (uint64_t)len << 1 | (skipped > 0));
     if (skipped > 0) used += ts_varint_put(at + used, skipped);
-    writer->frame->len += used + len;
+    writer->frame->len += used;
     writer->previous = slice;
-    *room = at + used;
+    return TERSE_OK;
+}
+
+terse_status ts_bundle_room(ts_bundle_writer *writer, uint32_t slice, size_t len, uint8_t **room) {
+    TS_TRY(announce(writer, slice, len, len));
+    *room = writer->frame->data + writer->frame->len;
+    writer->frame->len += len;
+    return TERSE_OK;
+}
+
+terse_status ts_bundle_outside(ts_bundle_writer *writer, uint32_t slice, const uint8_t *packet, size_t len, ts_buffer *owner) {
+    TS_REQUIRE(!writer->frame->outside, TERSE_EINVAL);
+    TS_TRY(announce(writer, slice, len, 0));
+    ts_buffer_put_outside(writer->frame, packet, len, owner);
     return TERSE_OK;
 }
 

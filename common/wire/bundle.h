@@ -33,6 +33,13 @@ terse_status ts_bundle_add(ts_bundle_writer *writer, uint32_t slice, const uint8
  */
 terse_status ts_bundle_room(ts_bundle_writer *writer, uint32_t slice, size_t len, uint8_t **room) TERSE_NODISCARD;
 
+/*
+ * The same for a packet that lies elsewhere, and stays as it is as long as owner has the reference that it is given. Once a
+ * frame, and the last of it. Returns as ts_bundle_add.
+ */
+terse_status ts_bundle_outside(ts_bundle_writer *writer, uint32_t slice, const uint8_t *packet, size_t len,
+                               ts_buffer *owner) TERSE_NODISCARD;
+
 /* Reader: checks as it goes. */
 typedef struct {
     const uint8_t *at, *end;

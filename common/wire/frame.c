@@ -117,16 +117,9 @@ terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header
 terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) {
     size_t header_bytes, room;
     TS_TRY(measure(header, payload_hint, &header_bytes, &room));
-    frame->len = 0;
+    ts_buffer_clear(frame);
     TS_TRY(ts_buffer_reserve(frame, room));
     write_header(frame, header, header_bytes);
-    return TERSE_OK;
-}
-
-terse_status ts_frame_finish(ts_buffer *frame) {
-    TS_TRY(ts_buffer_reserve(frame, CHECKSUM_BYTES));
-    ts_store_u32(frame->data + frame->len, checksum(frame->data, frame->len));
-    frame->len += CHECKSUM_BYTES;
     return TERSE_OK;
 }
 
@@ -134,6 +127,20 @@ struct ts_frame_sum {
     XXH3_state_t state;
     size_t reached;
 };
+
+terse_status ts_frame_finish(ts_buffer *frame) {
+    if (frame->outside) {
+        ts_frame_sum sum;
+        ts_frame_sum_begin(&sum);
+        ts_frame_sum_reach(&sum, frame, frame->outside_at);
+        ts_frame_sum_outside(&sum, frame->outside, frame->outside_len);
+        return ts_frame_sum_finish(&sum, frame);
+    }
+    TS_TRY(ts_buffer_reserve(frame, CHECKSUM_BYTES));
+    ts_store_u32(frame->data + frame->len, checksum(frame->data, frame->len));
+    frame->len += CHECKSUM_BYTES;
+    return TERSE_OK;
+}
 
 terse_status ts_frame_sum_create(ts_frame_sum **out) {
     ts_frame_sum *sum = ts_mem_aligned(1, sizeof *sum); /* the state asks for a cache line */
@@ -154,6 +161,8 @@ void ts_frame_sum_reach(ts_frame_sum *sum, const ts_buffer *frame, size_t bytes)
     XXH3_64bits_update(&sum->state, frame->data + sum->reached, bytes - sum->reached);
     sum->reached = bytes;
 }
+
+void ts_frame_sum_outside(ts_frame_sum *sum, const void *bytes, size_t len) { XXH3_64bits_update(&sum->state, bytes, len); }
 
 terse_status ts_frame_sum_finish(ts_frame_sum *sum, ts_buffer *frame) {
     TS_TRY(ts_buffer_reserve(frame, CHECKSUM_BYTES));

@@ -52,12 +52,14 @@ terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header
                                ts_buffer **out) TERSE_NODISCARD;
 /* The same in a buffer that is there and that nobody else holds: what it held is gone, also on failure. */
 terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) TERSE_NODISCARD;
+/* Returns TERSE_ENOMEM. What lies outside (ts_buffer.outside) is read once. */
 terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
 
 /*
  * The checksum of a frame under way, of large parts while they are in the nearest caches. begin: for a frame that was just
- * begun. reach: its first `bytes` will not change any more; less than before changes nothing. finish: as ts_frame_finish, of
- * the frame that was begun last. One frame at a time.
+ * begun. reach: the first `bytes` of its data will not change any more; less than before changes nothing. outside: so much more
+ * of what lies outside of it, in order, after all data that comes before. finish: as ts_frame_finish, of the frame that was
+ * begun last, when all that lies outside was told. One frame at a time.
  */
 typedef struct ts_frame_sum ts_frame_sum;
 /* Returns TERSE_ENOMEM. */
@@ -65,6 +67,7 @@ terse_status ts_frame_sum_create(ts_frame_sum **out) TERSE_NODISCARD;
 void ts_frame_sum_destroy(ts_frame_sum *sum); /* NULL is fine */
 void ts_frame_sum_begin(ts_frame_sum *sum);
 void ts_frame_sum_reach(ts_frame_sum *sum, const ts_buffer *frame, size_t bytes);
+void ts_frame_sum_outside(ts_frame_sum *sum, const void *bytes, size_t len);
 terse_status ts_frame_sum_finish(ts_frame_sum *sum, ts_buffer *frame) TERSE_NODISCARD;
 
 /* A frame without payload. Returns as begin. */

@@ -79,6 +79,7 @@ void ts_client_destroy(ts_client *client) {
     ts_mem_free(client->servers);
     ts_mem_free(client->reduce.values);
     ts_outbox_destroy(&client->outbox);
+    ts_client_lent_free(client);
     ts_keep_close(client->keep, ended);
     ts_scratch_destroy(client->scratch);
     ts_scratch_destroy(client->decode_scratch);
@@ -207,6 +208,8 @@ uint64_t ts_client_slice_version(const ts_client *client, uint32_t slice) {
 uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor) {
     return tensor < client->contract->tensor_count ? client->tensors[tensor].step : 0;
 }
+
+bool ts_client_keeps_residual(const ts_client *client) { return client->config->error_feedback.enabled; }
 
 const float *ts_client_residual(const ts_client *client, uint32_t tensor) {
     if (tensor >= client->contract->tensor_count) return NULL;

@@ -70,6 +70,14 @@ terse_status ts_client_start(ts_client *client) TERSE_NODISCARD;
 terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
 terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uint32_t *index, const float *value,
                                    size_t count) TERSE_NODISCARD;
+/*
+ * The same, and gradient stays as it is until ts_client_recall; a large one may then travel from where it lies. Whoever lends
+ * asks has_lent when the step is over: whether some of what was lent is still needed; then recall takes copies, while
+ * nobody moves bytes. It returns TERSE_OK or the failure.
+ */
+terse_status ts_client_push_lent(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
+bool ts_client_has_lent(ts_client *client);
+terse_status ts_client_recall(ts_client *client) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
 bool ts_client_pushed(ts_client *client, uint32_t tensor);
 /* Whether it has sent packets so large that each has a frame of its own. */
@@ -183,6 +191,8 @@ uint64_t ts_client_step(const ts_client *client);
 uint64_t ts_client_slice_version(const ts_client *client, uint32_t slice);
 /* The number of the tensor's next push; in BSP also the version its param holds. */
 uint64_t ts_client_tensor_step(const ts_client *client, uint32_t tensor);
+/* Whether what a push leaves enters the next one (error_feedback.enabled); else residuals hold nothing of interest. */
+bool ts_client_keeps_residual(const ts_client *client);
 /*
  * For audits and tests: the residual of a tensor, n elements; NULL before start. Stored as bfloat16 it is valid until
  * the next call or push.

@@ -68,6 +68,7 @@ typedef struct {
     ts_tensor_phase phase;
     bool arrived;          /* something new to decode */
     bool on_demand;        /* pushes ask for no data; pulls do */
+    bool lends;            /* the gradient in hand stays as it is until ts_client_recall */
     bool asked;            /* on demand: the pull went out */
     const float *deferred; /* [borrow] the gradient that waits for the step's norm */
     float *dense;          /* of sparse pushes; zero between them */
@@ -158,6 +159,12 @@ struct ts_client {
     bool impatient;         /* nothing came for long enough: this step goes on without waiting */
     bool large;             /* the parameters are more than caches keep until they are read */
     bool sends_large;       /* has sent a packet in a frame of its own */
+    struct {
+        ts_buffer *owner;    /* of gradients, in the frames' eyes; NULL before the first */
+        ts_buffer **frames;  /* references: of which the packet is a gradient that the user has lent */
+        uint32_t count, room;
+        ts_frame_sum *sum;
+    } lent;
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;
     struct {
@@ -289,6 +296,14 @@ terse_status ts_client_take_back_all(ts_client *client) TERSE_NODISCARD;
 terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
 /* Sends what has gathered for one server. */
 void ts_client_flush_server(ts_client *client, ts_client_server *server);
+
+/* ---- client_lend.c ---- */
+/*
+ * A push of one slice that goes out from where its gradient lies. bytes: its packet's. out: [out] [own] the finished frame.
+ * Lets go of the lock. Returns TERSE_OK; TERSE_EUNSUPPORTED: it has to be encoded; TERSE_ENOMEM.
+ */
+terse_status ts_client_lend(ts_client *client, uint32_t t, uint32_t slice, size_t bytes, ts_buffer **out) TERSE_NODISCARD;
+void ts_client_lent_free(ts_client *client);
 
 /* ---- client_pull.c ---- */
 static inline bool ts_client_in_rounds(const ts_client *client) { return client->contract->mode == TS_MODE_BSP; }

@@ -201,37 +201,52 @@ static void keep_near(ts_client *client) {
     }
 }
 
-/* The same for a large packet whose length is known before: written where it travels, and sent at once. */
-static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bytes) {
-    ts_client_tensor *tensor = &client->tensors[t];
+/* A frame with the packet of part i, which is encoded into it. out: [own]. packet: [out] inside. */
+static terse_status write_alone(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bytes, ts_buffer **out,
+                                uint8_t **packet) {
     const ts_slice *place = &client->contract->slices[slice];
-    ts_client_server *server = &client->servers[place->server];
-    ts_outbox_slot *slot = &client->outbox.slots[slice];
     ts_buffer *frame;
-    uint8_t *packet;
     size_t len = 0;
-    keep_near(client);
-    TS_TRY(ts_client_begin_alone(client, server, slice, bytes, &frame));
+    TS_TRY(ts_client_begin_alone(client, &client->servers[place->server], slice, bytes, &frame));
     ts_client_let_go(client);
     ts_bundle_writer writer = ts_bundle_write(frame);
-    terse_status status = ts_bundle_room(&writer, place->local, bytes, &packet);
-    if (status == TERSE_OK) status = ts_encoder_slice(tensor->encoder, client->scratch, i, packet, bytes, &len);
+    terse_status status = ts_bundle_room(&writer, place->local, bytes, packet);
+    if (status == TERSE_OK) status = ts_encoder_slice(client->tensors[t].encoder, client->scratch, i, *packet, bytes, &len);
     if (status == TERSE_OK) status = ts_frame_finish(frame);
     ts_client_take_back(client);
-    if (status == TERSE_OK && client->state == TS_CLIENT_FAILED) status = client->failure;
     if (status != TERSE_OK) {
         ts_buffer_unref(frame);
         return status;
     }
     assert(len == bytes);
-    ts_outbox_frame(slot, frame, packet, len);
+    *out = frame;
+    return TERSE_OK;
+}
+
+/* The same for a large packet whose length is known before: written where it travels, or not at all, and sent at once. */
+static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bytes) {
+    ts_client_tensor *tensor = &client->tensors[t];
+    ts_client_server *server = &client->servers[client->contract->slices[slice].server];
+    ts_outbox_slot *slot = &client->outbox.slots[slice];
+    ts_buffer *frame;
+    uint8_t *packet = NULL;
+    keep_near(client);
+    terse_status status = ts_client_lend(client, t, slice, bytes, &frame);
+    if (status == TERSE_OK) packet = (uint8_t *)(uintptr_t)frame->outside; /* only read */
+    if (status == TERSE_EUNSUPPORTED) status = write_alone(client, t, i, slice, bytes, &frame, &packet);
+    TS_TRY(status);
+    if (client->state == TS_CLIENT_FAILED) {
+        ts_buffer_unref(frame);
+        return client->failure;
+    }
+    ts_outbox_frame(slot, frame, packet, bytes);
     slot->step = tensor->step;
     slot->samples = client->samples;
     slot->state = TS_SLOT_SENT;
     tensor->unanswered++;
-    client->unanswered_bytes += len;
+    client->unanswered_bytes += bytes;
     client->sends_large = true;
-    client->counters.push_payload_bytes += len;
+    client->counters.push_payload_bytes += bytes;
     ts_client_send(client, server, ts_buffer_ref(frame));
     ts_client_asked(client, server, 0);
     return TERSE_OK;
@@ -392,8 +407,9 @@ terse_status ts_client_take_back_all(ts_client *client) {
 }
 
 /* Takes the gradient in, at once or (with clipping) when the step is complete. */
-static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
+static terse_status push(ts_client *client, uint32_t t, const float *gradient, bool lends) {
     TS_TRY(begin_push(client, t));
+    client->tensors[t].lends = lends;
     if (client->config->error_feedback.clip_norm > 0) {
         client->tensors[t].deferred = gradient;
         if (++client->deferred_tensors == client->contract->tensor_count) TS_TRY(ts_client_push_deferred(client));
@@ -404,11 +420,19 @@ static terse_status push(ts_client *client, uint32_t t, const float *gradient) {
     return TERSE_OK;
 }
 
-terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) {
+static terse_status push_dense(ts_client *client, uint32_t tensor, const float *gradient, bool lends) {
     TS_TRY(check_push(client, tensor));
     if (!gradient)
         return ts_client_refuse(client, TERSE_EINVAL, "tensor %s: no gradient", ts_client_tensor_name(client, tensor));
-    return push(client, tensor, gradient);
+    return push(client, tensor, gradient, lends);
+}
+
+terse_status ts_client_push(ts_client *client, uint32_t tensor, const float *gradient) {
+    return push_dense(client, tensor, gradient, false);
+}
+
+terse_status ts_client_push_lent(ts_client *client, uint32_t tensor, const float *gradient) {
+    return push_dense(client, tensor, gradient, true);
 }
 
 terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t *index, const float *value, size_t count) {
@@ -422,7 +446,7 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t t, const uint32_t
     if (!tensor->dense) tensor->dense = ts_mem_aligned(n, sizeof(float));
     TS_REQUIRE(tensor->dense, TERSE_ENOMEM);
     for (size_t i = 0; i < count; i++) tensor->dense[index[i]] = value[i];
-    terse_status status = push(client, t, tensor->dense);
+    terse_status status = push(client, t, tensor->dense, false);
     if (!tensor->deferred)
         for (size_t i = 0; i < count; i++) tensor->dense[index[i]] = 0;
     return status;

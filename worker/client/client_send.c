@@ -5,7 +5,7 @@
 
 void ts_client_send(ts_client *client, ts_client_server *server, ts_buffer *frame) {
     if (!frame) return;
-    size_t len = frame->len;
+    size_t len = ts_buffer_bytes(frame);
     /* A refusal here is a peer that is gone or memory that ran out: the timers repeat what matters, or give up. */
     if (client->transport->ops->send(client->transport, server->peer, frame) == TERSE_OK) {
         client->counters.bytes_out += len;

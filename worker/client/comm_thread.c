@@ -57,7 +57,7 @@ static terse_status post(ts_comm_thread *comm, uint32_t peer, ts_buffer *frame) 
     if (frame) letter->frame = ts_buffer_ref(frame);
     *comm->last = letter;
     comm->last = &letter->next;
-    if (frame) comm->mailed_bytes[peer] += frame->len;
+    if (frame) comm->mailed_bytes[peer] += ts_buffer_bytes(frame);
     /*
      * One wake-up suffices until the queue is emptied; the loop's own mail leaves at the end of its callback, and who moves
      * bytes itself looks here before it rests.
@@ -181,6 +181,10 @@ static bool enter_transport(void *context) {
 }
 
 static void leave_transport(void *context) { pthread_mutex_unlock(&((ts_comm_thread *)context)->driver); }
+
+void ts_comm_thread_hold(ts_comm_thread *comm) { pthread_mutex_lock(&comm->driver); }
+
+void ts_comm_thread_release(ts_comm_thread *comm) { pthread_mutex_unlock(&comm->driver); }
 
 void ts_comm_thread_drive(ts_comm_thread *comm) { atomic_fetch_add(&comm->driven, 1); }
 

@@ -35,6 +35,9 @@ terse_status ts_comm_thread_start(ts_comm_thread *comm, void (*tick)(void *conte
 void ts_comm_thread_drive(ts_comm_thread *comm);
 /* Moves bytes once and hands on what came. The mutex is not held. Returns whether any moved. */
 bool ts_comm_thread_poll(ts_comm_thread *comm);
+/* Until the release nobody moves bytes. The mutex is not held when it is called. */
+void ts_comm_thread_hold(ts_comm_thread *comm);
+void ts_comm_thread_release(ts_comm_thread *comm);
 /* hurry: whatever happens next is for the communication thread to notice; else it takes over at once only when something is under way. */
 void ts_comm_thread_rest(ts_comm_thread *comm, bool hurry);
 /* Hands all frames on to the real transport and ends the thread; the mutex is not held. Harmless when not started. */

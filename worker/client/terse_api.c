@@ -160,7 +160,7 @@ static terse_handle handle_of(const terse *client, terse_tensor tensor, unsigned
 
 typedef struct {
     terse_tensor tensor;
-    bool sparse;
+    bool sparse, lent;
     const float *gradient;
     const uint32_t *index;
     const float *value;
@@ -168,6 +168,7 @@ typedef struct {
 } push_input;
 
 static terse_status push_once(terse *client, const push_input *input) {
+    if (input->lent) return ts_client_push_lent(client->client, input->tensor, input->gradient);
     if (!input->sparse) return ts_client_push(client->client, input->tensor, input->gradient);
     return ts_client_push_sparse(client->client, input->tensor, input->index, input->value, input->count);
 }
@@ -237,6 +238,19 @@ static bool all_pulled(terse *client, void *argument) {
     return all;
 }
 
+/* The step is over, and its gradients are the user's again. */
+static terse_status recall(terse *client, terse_status status) {
+    if (!ts_client_has_lent(client->client)) return status;
+    if (client->comm) { /* nobody sends them meanwhile */
+        pthread_mutex_unlock(&client->mutex);
+        ts_comm_thread_hold(client->comm);
+        pthread_mutex_lock(&client->mutex);
+    }
+    terse_status recalled = ts_client_recall(client->client);
+    if (client->comm) ts_comm_thread_release(client->comm);
+    return status == TERSE_OK ? recalled : status;
+}
+
 terse_status terse_step(terse *client, const float *const *gradients) {
     TS_TRY(enter(client));
     uint32_t tensors = ts_client_contract(client->client)->tensor_count, next = 0;
@@ -244,13 +258,14 @@ terse_status terse_step(terse *client, const float *const *gradients) {
     if (!gradients || !tensors) return refuse(client, TERSE_EINVAL, "terse_step: no gradients, or no tensors are declared");
     ts_terse_drive(client);
     for (uint32_t t = 0; t < tensors && status == TERSE_OK; t++) {
-        push_input input = {.tensor = t, .gradient = gradients[t]};
+        push_input input = {.tensor = t, .gradient = gradients[t], .lent = true};
         ts_client_step_reaches(client->client, t + 1);
         status = push(client, &input, NULL);
         if (status == TERSE_OK && ts_client_prefetches(client->client, t)) status = ts_client_pull(client->client, t);
     }
     ts_client_step_reaches(client->client, 0);
     if (status == TERSE_OK) status = ts_terse_wait(client, all_pulled, &next);
+    status = recall(client, status);
     ts_terse_rest(client);
     return ts_terse_leave(client, status);
 }
@@ -336,7 +351,7 @@ terse_status terse_get_stats(terse *client, terse_stats *stats) {
 static double residual_norm(const ts_client *client) {
     const ts_contract *contract = ts_client_contract(client);
     double sum = 0;
-    for (uint32_t t = 0; t < contract->tensor_count; t++) {
+    for (uint32_t t = 0; ts_client_keeps_residual(client) && t < contract->tensor_count; t++) {
         const float *residual = ts_client_residual(client, t);
         for (size_t i = 0; residual && i < contract->tensors[t].n; i++) sum += (double)residual[i] * (double)residual[i];
     }
