@@ -110,6 +110,29 @@ static void on_frame(void *context, uint32_t peer, ts_buffer *frame) {
     if (c->kill == (long)c->transport->self && p->got > c->frames / 2) kill(getpid(), SIGKILL);
 }
 
+/*
+ * A frame of bytes that are a function of key. Of every second one the middle lies elsewhere, between few bytes at its ends,
+ * or between more than a transport sends apart.
+ */
+static ts_buffer *make_frame(size_t len, uint64_t key) {
+    ts_buffer *flat, *parted;
+    if (ts_buffer_create(len + 1, &flat) != TERSE_OK) return NULL;
+    fill(flat->data, len, key);
+    flat->len = len;
+    size_t head = key % 32 ? key / 64 % 200 : len / 2, tail = key / 4096 % 200;
+    if (key % 2 || head + tail >= len) return flat;
+    terse_status status = ts_buffer_create(head + tail + 1, &parted);
+    if (status == TERSE_OK) {
+        memcpy(parted->data, flat->data, head);
+        parted->len = head;
+        ts_buffer_put_outside(parted, flat->data + head, len - head - tail, flat);
+        memcpy(parted->data + head, flat->data + len - tail, tail);
+        parted->len += tail;
+    }
+    ts_buffer_unref(flat);
+    return status == TERSE_OK ? parted : NULL;
+}
+
 static void send_more(check *c) {
     ts_transport *t = c->transport;
     for (uint32_t p = 0; p < t->peer_count; p++) {
@@ -117,10 +140,8 @@ static void send_more(check *c) {
         while (p != t->self && !peer->gone && peer->sent < c->frames && t->ops->queued(t, p) < BACKLOG_BYTES) {
             uint64_t key = key_of(c, t->self, p, peer->sent);
             size_t len = size_of(key);
-            ts_buffer *frame;
-            if (ts_buffer_create(len + 1, &frame) != TERSE_OK) return;
-            fill(frame->data, len, key);
-            frame->len = len;
+            ts_buffer *frame = make_frame(len, key);
+            if (!frame) return;
             terse_status status = t->ops->send(t, p, frame);
             ts_buffer_unref(frame);
             bool over = c->small == (long)t->self && len > SMALL_LIMIT_BYTES;

@@ -5,6 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/mem.h"
+#include "common/wire/bundle.h"
 #include "common/wire/frame.h"
 #include "tests/unit/unit.h"
 
@@ -124,6 +125,47 @@ START_TEST(checksums_can_be_made_on_the_way) {
     }
     ts_frame_sum_destroy(sum);
     ts_frame_sum_destroy(NULL);
+}
+END_TEST
+
+/* Where a frame's bytes lie changes neither them nor their checksum. */
+START_TEST(a_packet_may_lie_elsewhere) {
+    enum { BYTES = 20000 };
+    static uint8_t packet[BYTES];
+    ts_frame_sum *sum;
+    ts_buffer *copied, *parted, *owner, *flat;
+    Terse__Push push = TERSE__PUSH__INIT;
+    Terse__Header header = TERSE__HEADER__INIT;
+    header.body_case = TERSE__HEADER__BODY_PUSH;
+    header.push = &push;
+    for (size_t i = 0; i < BYTES; i++) packet[i] = (uint8_t)(i * 31 + i / 256);
+    ck_assert_ok(ts_frame_sum_create(&sum));
+    ck_assert_ok(ts_buffer_create(1, &owner));
+    ck_assert_ok(ts_frame_begin(&header, 0, &copied));
+    ts_bundle_writer writer = ts_bundle_write(copied);
+    ck_assert_ok(ts_bundle_add(&writer, 3, packet, BYTES));
+    ck_assert_ok(ts_frame_finish(copied));
+    for (int told = 0; told < 2; told++) {
+        ck_assert_ok(ts_frame_begin(&header, 0, &parted));
+        writer = ts_bundle_write(parted);
+        ck_assert_ok(ts_bundle_outside(&writer, 3, packet, BYTES, owner));
+        ck_assert_status(ts_bundle_outside(&writer, 4, packet, BYTES, owner), TERSE_EINVAL); /* once a frame */
+        ts_frame_sum_begin(sum);
+        ts_frame_sum_reach(sum, parted, parted->len);
+        for (size_t at = 0; at < BYTES; at += 2500) ts_frame_sum_outside(sum, packet + at, 2500);
+        ck_assert_ok(told ? ts_frame_sum_finish(sum, parted) : ts_frame_finish(parted));
+        ck_assert_ok(ts_buffer_flat(parted, &flat));
+        ck_assert_uint_eq(flat->len, copied->len);
+        ck_assert_mem_eq(flat->data, copied->data, copied->len);
+        ts_buffer_unref(flat);
+        ck_assert_ok(ts_frame_begin_over(parted, &header, 0)); /* nothing of it is left */
+        ck_assert_ptr_null(parted->outside);
+        ck_assert(ts_buffer_sole(owner));
+        ts_buffer_unref(parted);
+    }
+    ts_buffer_unref(copied);
+    ts_buffer_unref(owner);
+    ts_frame_sum_destroy(sum);
 }
 END_TEST
 
@@ -264,6 +306,7 @@ TCase *test_frame(void) {
     tcase_add_test(tests, frames_come_back_as_they_went);
     tcase_add_test(tests, a_frame_can_be_begun_over_another);
     tcase_add_test(tests, checksums_can_be_made_on_the_way);
+    tcase_add_test(tests, a_packet_may_lie_elsewhere);
     tcase_add_test(tests, a_push_spends_few_bytes_on_its_frame);
     tcase_add_test(tests, control_frames_have_no_payload);
     tcase_add_test(tests, every_turned_bit_is_noticed);
