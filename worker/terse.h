@@ -160,7 +160,7 @@ TERSE_API terse_status terse_wait(terse *client, terse_handle handle) TERSE_NODI
 
 /*
  * A whole step: pushes gradients[t] for every tensor t, pulls every tensor, waits.
- * gradients: [borrow] as many pointers as tensors.
+ * gradients: [borrow] as many pointers as tensors; what they point to stays as it is until this returns.
  */
 TERSE_API terse_status terse_step(terse *client, const float *const *gradients) TERSE_NODISCARD;
 
