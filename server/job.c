@@ -372,10 +372,11 @@ void ts_job_heartbeats(ts_job *job) {
         if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
 }
 
-/* Who is gone hears nothing, but for a process that is coming in its place. */
+/* Who is gone hears nothing, but for a process that is coming in its place, or has asked to and waits for the others' packets. */
 static bool is_talked_to(const ts_job *job, uint32_t worker) {
     const ts_member *member = &job->members.members[worker];
-    return member->state != TS_MEMBER_GONE || (member->coming && job->server->links[member->peer].lost_us == 0);
+    bool asks = member->asked_us > 0 && ts_server_now(job->server) - member->asked_us < ts_server_deadline_us(job->server);
+    return member->state != TS_MEMBER_GONE || ((member->coming || asks) && job->server->links[member->peer].lost_us == 0);
 }
 
 void ts_job_tick(ts_job *job) {

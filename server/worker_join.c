@@ -371,6 +371,7 @@ terse_status ts_join_hello(struct ts_job *job, uint32_t worker, const Terse__Hel
         ts_session_welcome_back(job, worker);
         return TERSE_OK;
     }
+    member->asked_us = ts_server_now(job->server);
     if (here || job->server->index != 0) return TERSE_OK; /* server 0 knows more; it asks again */
     const char *why = objection(job, worker, hello);
     if (why) {

@@ -43,6 +43,13 @@ static void repeat_requests(ts_client *client, ts_client_server *server) {
     if (requests & TS_REQUEST_FETCH) ts_client_send_fetches(client, server);
 }
 
+/* Who has not come in yet asks often enough that a bad network does not use up consistency.start_s in a few words. */
+static uint64_t longest_rto_us(const ts_client *client) {
+    uint64_t tenth = ts_config_start_us(client->config) / 10;
+    if (client->state != TS_CLIENT_ATTACHING || tenth > TS_CLIENT_RTO_MAX_US) return TS_CLIENT_RTO_MAX_US;
+    return tenth > TS_CLIENT_RTO_US ? tenth : TS_CLIENT_RTO_US;
+}
+
 static void retransmit(ts_client *client, ts_client_server *server, uint64_t now) {
     if (now < server->rto_at_us || !ts_client_owes(client, server)) return;
     /* While our own bytes still stand in the queue nothing can be said of the other side. */
@@ -50,8 +57,8 @@ static void retransmit(ts_client *client, ts_client_server *server, uint64_t now
         server->rto_at_us = now + server->rto_us;
         return;
     }
-    uint64_t asked_us = server->asked_us;
-    server->rto_us = server->rto_us * 2 < TS_CLIENT_RTO_MAX_US ? server->rto_us * 2 : TS_CLIENT_RTO_MAX_US;
+    uint64_t asked_us = server->asked_us, longest = longest_rto_us(client);
+    server->rto_us = server->rto_us * 2 < longest ? server->rto_us * 2 : longest;
     repeat_requests(client, server);
     if (client->state != TS_CLIENT_ATTACHING) {
         repeat_pushes(client, server);
