@@ -12,6 +12,11 @@
 
 #include "common/base/cpu.h"
 
+/* A panel of a matrix on its way to the Gram matrix: its strides are no power of two, which would share cache sets. */
+#define TS_GRAM_COLS 512
+#define TS_GRAM_STRIDE (TS_GRAM_COLS + 8)
+#define TS_GRAM_ROWS(m) (((m) + 3) / 4 * 4)
+
 typedef enum { TS_PRODUCT_SET, TS_PRODUCT_ADD, TS_PRODUCT_SUBTRACT } ts_product_use;
 
 typedef struct {
@@ -24,6 +29,21 @@ typedef struct {
     /* Sum of a[i] · b[i] in double. */
     double (*dot)(const float *a, const float *b, size_t n);
     double (*dot_double)(const double *a, const double *b, size_t n);
+    /* out[k] = v times row k of x (count rows of n, `stride` apart). */
+    void (*dots)(const double *v, const double *x, size_t count, size_t stride, size_t n, double *out);
+    /* y += c[0] times row 0 of x, then c[1] times row 1 and so on. */
+    void (*add_rows)(double *y, const double *c, const double *x, size_t count, size_t stride, size_t n);
+    /* x and y become c x - s y and s x + c y. */
+    void (*rotate)(double *x, double *y, size_t n, double c, double s);
+    /* t[a · rows + i] = row i of x times vector a of v. */
+    void (*times)(const float *x, size_t rows, size_t cols, const double *v, size_t b, double *t);
+    /* w += xᵀ (x v) for b vectors of length cols, one after the other. */
+    void (*apply)(const float *x, size_t rows, size_t cols, const double *v, size_t b, double *w);
+    /*
+     * g[i · m + j] += row i times row j of the panel, for j <= i < m. The panel's values are floats, so that products
+     * are exact; it has TS_GRAM_ROWS(m) rows, TS_GRAM_STRIDE apart, and n <= TS_GRAM_COLS columns, a multiple of 8.
+     */
+    void (*gram)(const double *panel, size_t m, size_t n, double *g);
 } ts_low_rank_kernels;
 
 /* Kernels of that level, or of the next lower one that was built. Thread: any. */

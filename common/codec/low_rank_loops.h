@@ -4,7 +4,11 @@
  * width of a register. Sums run in lanes whose number does not depend on that width, so their order is the same
  * everywhere; vectors wider than a register would be spilled by the compiler, hence the arrays of them.
  */
+#include <stdbool.h>
 #include <string.h>
+#if VECTOR_BYTES > 16
+#include <immintrin.h>
+#endif
 
 #include "common/codec/low_rank_kernels.h"
 
@@ -169,10 +173,149 @@ static double dot_double(const double *a, const double *b, size_t n) {
     return add_up_wide(lane);
 }
 
+/* WIDE_WIDTH values from x[i] on, doubles or floats. */
+ALWAYS_INLINE wide_vector wide_at(const void *x, size_t i, bool floats) {
+    return floats ? widen((const float *)x + i) : *(const wide_vector *)(const void *)((const double *)x + i);
+}
+ALWAYS_INLINE double value_at(const void *x, size_t i, bool floats) {
+    return floats ? (double)((const float *)x)[i] : ((const double *)x)[i];
+}
+
+/* Like dot_double() for `count` <= 4 rows side by side, since one sum alone would wait for itself. */
+ALWAYS_INLINE void dots_some(const double *v, const void *x, bool floats, size_t count, size_t stride, size_t n,
+                             double *out) {
+    wide_vector sum[4][WIDE_LANES / WIDE_WIDTH];
+    size_t i = 0;
+    memset(sum, 0, sizeof sum);
+    for (; i + WIDE_LANES <= n; i += WIDE_LANES) {
+#pragma GCC unroll 4
+        for (size_t l = 0; l < WIDE_LANES / WIDE_WIDTH; l++) {
+            wide_vector all = wide_at(v, i + l * WIDE_WIDTH, false);
+#pragma GCC unroll 4
+            for (size_t k = 0; k < count; k++) sum[k][l] += all * wide_at(x, k * stride + i + l * WIDE_WIDTH, floats);
+        }
+    }
+    for (size_t k = 0; k < count; k++) {
+        double lane[WIDE_LANES];
+        memcpy(lane, sum[k], sizeof lane);
+        for (size_t j = i; j < n; j++) lane[j % WIDE_LANES] += v[j] * value_at(x, k * stride + j, floats);
+        out[k] = add_up_wide(lane);
+    }
+}
+
+ALWAYS_INLINE void add_some(double *y, const double *c, const void *x, bool floats, size_t count, size_t stride, size_t n) {
+    size_t j = 0;
+    for (; j + WIDE_WIDTH <= n; j += WIDE_WIDTH) {
+        wide_vector *to = (wide_vector *)(void *)(y + j), sum = *to;
+#pragma GCC unroll 4
+        for (size_t k = 0; k < count; k++) sum += c[k] * wide_at(x, k * stride + j, floats);
+        *to = sum;
+    }
+    for (; j < n; j++) {
+        for (size_t k = 0; k < count; k++) y[j] += c[k] * value_at(x, k * stride + j, floats);
+    }
+}
+
+static void dots(const double *v, const double *x, size_t count, size_t stride, size_t n, double *out) {
+    size_t k = 0;
+    for (; k + 4 <= count; k += 4) dots_some(v, x + k * stride, false, 4, stride, n, out + k);
+    for (; k < count; k++) dots_some(v, x + k * stride, false, 1, stride, n, out + k);
+}
+
+static void add_rows(double *y, const double *c, const double *x, size_t count, size_t stride, size_t n) {
+    size_t k = 0;
+    for (; k + 4 <= count; k += 4) add_some(y, c + k, x + k * stride, false, 4, stride, n);
+    for (; k < count; k++) add_some(y, c + k, x + k * stride, false, 1, stride, n);
+}
+
+static void rotate(double *x, double *y, size_t n, double c, double s) {
+    for (size_t i = 0; i < n; i++) {
+        double a = x[i], b = y[i];
+        x[i] = c * a - s * b;
+        y[i] = s * a + c * b;
+    }
+}
+
+static void times(const float *x, size_t rows, size_t cols, const double *v, size_t b, double *t) {
+    for (size_t a = 0; a < b; a++, v += cols, t += rows) {
+        size_t i = 0;
+        for (; i + 4 <= rows; i += 4) dots_some(v, x + i * cols, true, 4, cols, cols, t + i);
+        for (; i < rows; i++) dots_some(v, x + i * cols, true, 1, cols, cols, t + i);
+    }
+}
+
+static void apply(const float *x, size_t rows, size_t cols, const double *v, size_t b, double *w) {
+    double t[4];
+    size_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        for (size_t a = 0; a < b; a++) {
+            dots_some(v + a * cols, x + i * cols, true, 4, cols, cols, t);
+            add_some(w + a * cols, t, x + i * cols, true, 4, cols, cols);
+        }
+    }
+    for (; i < rows; i++) {
+        for (size_t a = 0; a < b; a++) {
+            dots_some(v + a * cols, x + i * cols, true, 1, cols, cols, t);
+            add_some(w + a * cols, t, x + i * cols, true, 1, cols, cols);
+        }
+    }
+}
+
+/* sum + a b where the product is exact: one rounding, fused or not. */
+ALWAYS_INLINE wide_vector add_exact(wide_vector a, wide_vector b, wide_vector sum) {
+#if VECTOR_BYTES == 64
+    return (wide_vector)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#elif VECTOR_BYTES == 32
+    return (wide_vector)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#else
+    return sum + a * b;
+#endif
+}
+
+#define GRAM_ACROSS (VECTOR_BYTES == 64 ? 4 : 2) /* what the registers hold */
+
+/* Four rows from i on by GRAM_ACROSS rows from j on; lanes as in dot(). */
+ALWAYS_INLINE void gram_tile(const double *panel, size_t m, size_t n, size_t i, size_t j, double *g) {
+    double lane[4][GRAM_ACROSS][WIDE_LANES];
+    for (size_t part = 0; part < WIDE_LANES; part += WIDE_WIDTH) {
+        wide_vector sum[4][GRAM_ACROSS];
+        memset(sum, 0, sizeof sum);
+        for (size_t k = part; k < n; k += WIDE_LANES) {
+            wide_vector down[4];
+#pragma GCC unroll 4
+            for (size_t a = 0; a < 4; a++) down[a] = wide_at(panel, (i + a) * TS_GRAM_STRIDE + k, false);
+#pragma GCC unroll 4
+            for (size_t b = 0; b < GRAM_ACROSS; b++) {
+                wide_vector across = wide_at(panel, (j + b) * TS_GRAM_STRIDE + k, false);
+#pragma GCC unroll 4
+                for (size_t a = 0; a < 4; a++) sum[a][b] = add_exact(down[a], across, sum[a][b]);
+            }
+        }
+        for (size_t a = 0; a < 4; a++) {
+            for (size_t b = 0; b < GRAM_ACROSS; b++) memcpy(lane[a][b] + part, &sum[a][b], sizeof sum[a][b]);
+        }
+    }
+    for (size_t a = 0; a < 4 && i + a < m; a++) {
+        for (size_t b = 0; b < GRAM_ACROSS && j + b <= i + a; b++) g[(i + a) * m + j + b] += add_up_wide(lane[a][b]);
+    }
+}
+
+static void gram(const double *panel, size_t m, size_t n, double *g) {
+    for (size_t i = 0; i < m; i += 4) {
+        for (size_t j = 0; j < i + 4; j += GRAM_ACROSS) gram_tile(panel, m, n, i, j, g);
+    }
+}
+
 const ts_low_rank_kernels TS_LEVEL(ts_low_rank_kernels) = {
     .multiply = multiply,
     .project = project,
     .product = product,
     .dot = dot,
     .dot_double = dot_double,
+    .dots = dots,
+    .add_rows = add_rows,
+    .rotate = rotate,
+    .times = times,
+    .apply = apply,
+    .gram = gram,
 };

@@ -1,213 +1,185 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/codec/spectral.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/base/random.h"
+#include "common/codec/eigen.h"
+#include "common/codec/krylov.h"
 
-#define ROTATION_SWEEPS 60
-#define ITERATIONS 300
-#define CONVERGED 1e-9    /* |G v - λ v| / λ1 */
 #define EMPTY 1e-14       /* an eigenvalue below that of the largest is rounding noise */
-#define SPARE_VECTORS 8   /* iterated along, for speed where eigenvalues lie close */
-#define EXACT_ELEMS 48    /* matrices up to that size are solved by rotations alone */
-#define PURPOSE_START 0x73706563u /* "spec" */
+#define ALL_MOST 64       /* the longest shorter side of which all eigenvectors are taken */
+#define ALL_SHARE 10      /* and so where r is that part of it: iterating would span it all */
+#define GRAM_MOST 128     /* the longest shorter side, for no vector and one more each, of which a Gram matrix is made */
+#define PACKED 8          /* columns of a panel at a time: what one cache line holds */
 
-/* Vectors iterated for r wanted of dimension m. */
-static size_t block_size(size_t m, size_t r) {
-    size_t b = 2 * r + SPARE_VECTORS;
-    return b < m && m > EXACT_ELEMS ? b : m;
+/* How it is done; a function of the shape alone. */
+typedef struct {
+    ts_mode mode;        /* as it lies in memory, or in the copy */
+    size_t rest, n, m, r; /* m: the eigenvectors' length */
+    bool unfolded;       /* a copy is made first */
+    bool gram, all;
+    bool right;          /* right singular vectors are found first */
+} plan;
+
+static plan make_plan(ts_mode mode, size_t r) {
+    size_t rest = mode.outer * mode.inner, least = mode.extent < rest ? mode.extent : rest;
+    plan p = {.mode = mode, .rest = rest, .n = mode.extent * rest, .r = r};
+    p.all = least <= ALL_MOST || least <= ALL_SHARE * r;
+    p.gram = p.all || least <= GRAM_MOST * (1 + r);
+    if (p.gram) p.right = rest < mode.extent;
+    else p.right = mode.inner > 1;
+    p.unfolded = p.right && mode.outer > 1;
+    p.m = p.right ? rest : mode.extent;
+    if (p.unfolded) p.mode = ts_mode_matrix(mode.extent, rest);
+    return p;
 }
 
 /* Pieces of the work space. */
 typedef struct {
-    double *gram;             /* m × m */
-    double *v, *w, *ritz;     /* b × m each */
-    double *small, *rotation; /* b × b each */
-    double *value;            /* b */
-    double *sum;              /* rows */
-    float *turned;            /* cols × rows, when rows > cols */
+    double *gram;   /* m × m */
+    double *panel;  /* TS_GRAM_ROWS(m) × TS_GRAM_STRIDE */
+    double *vector; /* m × m, all */
+    double *value;  /* m */
+    double *work;   /* of ts_eigen() or ts_krylov() */
+    double *left;   /* extent */
+    float *copy;    /* n, unfolded */
 } space;
 
-static size_t cut_space(size_t rows, size_t cols, size_t r, uint8_t *base, space *s) {
-    size_t m = rows < cols ? rows : cols, b = block_size(m, r), at = 0;
-    double **pieces[] = {&s->gram, &s->v, &s->w, &s->ritz, &s->small, &s->rotation, &s->value, &s->sum};
-    size_t elems[] = {m * m, b * m, b * m, b * m, b * b, b * b, b, rows};
+static size_t cut_space(const plan *p, uint8_t *base, space *s) {
+    size_t m = p->m, at = 0;
+    double **pieces[] = {&s->gram, &s->panel, &s->vector, &s->value, &s->work, &s->left};
+    size_t elems[] = {p->gram ? m * m : 0,
+                      p->gram ? TS_GRAM_ROWS(m) * TS_GRAM_STRIDE : 0,
+                      p->all ? m * m : 0,
+                      m,
+                      p->all ? ts_eigen_work(m, m) : ts_krylov_work(m, p->r),
+                      p->mode.extent};
     for (size_t i = 0; i < sizeof elems / sizeof elems[0]; i++) {
         if (base) *pieces[i] = (double *)(void *)(base + at);
         at += elems[i] * sizeof(double);
     }
-    if (base) s->turned = (float *)(void *)(base + at);
-    return at + (rows > cols ? rows * cols * sizeof(float) : 0);
+    if (base) s->copy = (float *)(void *)(base + at);
+    return at + (p->unfolded ? p->n * sizeof(float) : 0);
 }
 
-size_t ts_left_vectors_work(size_t rows, size_t cols, size_t r) {
+size_t ts_left_vectors_work(ts_mode mode, size_t r) {
+    plan p = make_plan(mode, r);
     space s = {0};
-    return cut_space(rows, cols, r, NULL, &s);
+    return cut_space(&p, NULL, &s);
 }
 
-static void turn(const float *x, size_t rows, size_t cols, float *out) {
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < cols; j++) out[j * rows + i] = x[i * cols + j];
-    }
-}
-
-static void make_gram(const ts_low_rank_kernels *kernels, const float *x, size_t m, size_t n, double *gram) {
-    for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j <= i; j++) gram[i * m + j] = gram[j * m + i] = kernels->dot(x + i * n, x + j * n, n);
-    }
-}
-
-/* One rotation that makes a[p][q] zero; rows of `rotation` are the vectors. */
-static void rotate(double *a, double *rotation, size_t b, size_t p, size_t q) {
-    double apq = a[p * b + q];
-    double theta = (a[q * b + q] - a[p * b + p]) / (2 * apq);
-    double t = (theta < 0 ? -1.0 : 1.0) / (fabs(theta) + sqrt(theta * theta + 1));
-    double c = 1 / sqrt(t * t + 1), s = t * c;
-    for (size_t k = 0; k < b; k++) {
-        double x = a[k * b + p], y = a[k * b + q];
-        a[k * b + p] = c * x - s * y;
-        a[k * b + q] = s * x + c * y;
-    }
-    for (size_t k = 0; k < b; k++) {
-        double x = a[p * b + k], y = a[q * b + k];
-        a[p * b + k] = c * x - s * y;
-        a[q * b + k] = s * x + c * y;
-        double u = rotation[p * b + k], v = rotation[q * b + k];
-        rotation[p * b + k] = c * u - s * v;
-        rotation[q * b + k] = s * u + c * v;
-    }
-    a[p * b + q] = a[q * b + p] = 0;
-}
-
-/* Eigenvalues (descending) and vectors (rows of `rotation`) of the symmetric a, which is used up. */
-static void solve_small(double *a, size_t b, double *rotation, double *value) {
-    memset(rotation, 0, b * b * sizeof *rotation);
-    for (size_t i = 0; i < b; i++) rotation[i * b + i] = 1;
-    for (int sweep = 0; sweep < ROTATION_SWEEPS; sweep++) {
-        bool turned = false;
-        for (size_t p = 0; p + 1 < b; p++) {
-            for (size_t q = p + 1; q < b; q++) {
-                double small = DBL_EPSILON * sqrt(fabs(a[p * b + p])) * sqrt(fabs(a[q * b + q]));
-                if (fabs(a[p * b + q]) <= small || fabs(a[p * b + q]) < DBL_MIN) continue;
-                rotate(a, rotation, b, p, q);
-                turned = true;
-            }
-        }
-        if (!turned) break;
-    }
-    for (size_t i = 0; i < b; i++) {
-        size_t best = i;
-        for (size_t j = i; j < b; j++) best = a[j * b + j] > a[best * b + best] ? j : best;
-        value[i] = a[best * b + best];
-        a[best * b + best] = a[i * b + i];
-        for (size_t k = 0; k < b && best != i; k++) {
-            double x = rotation[i * b + k];
-            rotation[i * b + k] = rotation[best * b + k];
-            rotation[best * b + k] = x;
+static void unfold(const float *x, ts_mode mode, float *out) {
+    for (size_t e = 0; e < mode.extent; e++) {
+        for (size_t o = 0; o < mode.outer; o++, out += mode.inner) {
+            memcpy(out, x + (o * mode.extent + e) * mode.inner, mode.inner * sizeof *out);
         }
     }
 }
 
-static void orthonormalise(const ts_low_rank_kernels *kernels, double *v, size_t b, size_t m) {
-    for (size_t a = 0; a < b; a++) {
-        double *one = v + a * m, before = sqrt(kernels->dot_double(one, one, m));
-        for (int pass = 0; pass < 2; pass++) {
-            for (const double *other = v; other < one; other += m) {
-                double along = kernels->dot_double(one, other, m);
-                for (size_t i = 0; i < m; i++) one[i] -= along * other[i];
-            }
-            double norm = sqrt(kernels->dot_double(one, one, m));
-            bool dependent = !(norm > EMPTY * before);
-            for (size_t i = 0; i < m; i++) one[i] = dependent ? 0 : one[i] / norm;
-            before = 0;
+/* Columns first … first + n - 1 of the matrix whose rows' Gram matrix is made; where its columns are x's rows. */
+static void pack_across(const float *x, size_t m, size_t first, size_t n, double *panel) {
+    for (size_t at = 0; at < n; at += PACKED) {
+        size_t some = n - at < PACKED ? n - at : PACKED;
+        const float *from = x + (first + at) * m;
+        double *to = panel + at;
+        for (size_t i = 0; i < m; i++, to += TS_GRAM_STRIDE) {
+            for (size_t k = 0; k < some; k++) to[k] = (double)from[k * m + i];
         }
     }
 }
 
-/* out = rotation · in, for b vectors of m. */
-static void combine(const double *rotation, const double *in, size_t b, size_t m, double *out) {
-    memset(out, 0, b * m * sizeof *out);
-    for (size_t a = 0; a < b; a++) {
-        for (size_t c = 0; c < b; c++) {
-            double weight = rotation[a * b + c];
-            for (size_t i = 0; i < m; i++) out[a * m + i] += weight * in[c * m + i];
+/* The same where its rows are x's, or runs of `inner` from each of x's outer parts. */
+static void pack_along(const float *x, ts_mode mode, size_t first, size_t n, double *panel) {
+    for (size_t e = 0; e < mode.extent; e++) {
+        double *to = panel + e * TS_GRAM_STRIDE, *end = to + n;
+        size_t o = first / mode.inner, i = first % mode.inner;
+        for (; to < end; o++, i = 0) {
+            const float *from = x + (o * mode.extent + e) * mode.inner + i;
+            size_t left = (size_t)(end - to), some = left < mode.inner - i ? left : mode.inner - i;
+            for (size_t k = 0; k < some; k++) to[k] = (double)from[k];
+            to += some;
         }
     }
 }
 
-/* Whether |w - λ v| is small for the first r; w = G v. */
-static bool converged(const double *v, const double *w, const double *value, size_t r, size_t m) {
-    for (size_t a = 0; a < r; a++) {
-        double off = 0;
+static void make_gram(const ts_low_rank_kernels *kernels, const plan *p, const float *x, const space *s) {
+    size_t m = p->m, cols = p->n / m;
+    memset(s->gram, 0, m * m * sizeof *s->gram);
+    memset(s->panel, 0, TS_GRAM_ROWS(m) * TS_GRAM_STRIDE * sizeof *s->panel);
+    for (size_t first = 0; first < cols; first += TS_GRAM_COLS) {
+        size_t n = cols - first < TS_GRAM_COLS ? cols - first : TS_GRAM_COLS, whole = (n + 7) / 8 * 8;
+        if (p->right || p->mode.inner == 1) pack_across(x, m, first, n, s->panel);
+        else pack_along(x, p->mode, first, n, s->panel);
         for (size_t i = 0; i < m; i++) {
-            double d = w[a * m + i] - value[a] * v[a * m + i];
-            off += d * d;
+            for (size_t k = n; k < whole; k++) s->panel[i * TS_GRAM_STRIDE + k] = 0;
         }
-        if (sqrt(off) > CONVERGED * value[0]) return false;
+        kernels->gram(s->panel, m, whole, s->gram);
     }
-    return true;
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < i; j++) s->gram[j * m + i] = s->gram[i * m + j];
+    }
 }
 
-/* The leading eigenvectors of s->gram: the first r rows of what is returned. */
-static const double *iterate(const ts_low_rank_kernels *kernels, const space *s, size_t m, size_t r) {
-    size_t b = block_size(m, r);
-    ts_random random = ts_random_start(PURPOSE_START);
-    if (b == m) {
-        memcpy(s->small, s->gram, m * m * sizeof(double));
-        solve_small(s->small, m, s->v, s->value);
-        return s->v;
+/* What ts_krylov() multiplies by. */
+typedef struct {
+    const ts_low_rank_kernels *kernels;
+    const float *x; /* rows × cols */
+    size_t rows, cols;
+    const double *gram; /* cols × cols */
+} product;
+
+static void by_gram(const void *context, const double *v, size_t b, double *w) {
+    const product *g = context;
+    for (size_t a = 0; a < b; a++) {
+        g->kernels->dots(v + a * g->cols, g->gram, g->cols, g->cols, g->cols, w + a * g->cols);
     }
-    for (size_t i = 0; i < b * m; i++) s->v[i] = (double)ts_random_normal(&random);
-    for (int round = 0; round < ITERATIONS; round++) {
-        orthonormalise(kernels, s->v, b, m);
-        for (size_t a = 0; a < b; a++) {
-            for (size_t i = 0; i < m; i++) s->w[a * m + i] = kernels->dot_double(s->gram + i * m, s->v + a * m, m);
-        }
-        for (size_t a = 0; a < b; a++) {
-            for (size_t c = 0; c <= a; c++) {
-                s->small[a * b + c] = s->small[c * b + a] = kernels->dot_double(s->w + a * m, s->v + c * m, m);
-            }
-        }
-        solve_small(s->small, b, s->rotation, s->value);
-        combine(s->rotation, s->v, b, m, s->ritz);
-        combine(s->rotation, s->w, b, m, s->v);
-        if (converged(s->ritz, s->v, s->value, r, m)) break;
-    }
-    return s->ritz;
 }
 
-/* X v, of length 1. */
-static void to_left(const ts_low_rank_kernels *kernels, const float *turned, size_t rows, size_t cols, const double *v,
-                    double *sum, float *out) {
-    memset(sum, 0, rows * sizeof *sum);
-    for (size_t j = 0; j < cols; j++) {
-        for (size_t i = 0; i < rows; i++) sum[i] += v[j] * (double)turned[j * rows + i];
-    }
-    double norm = sqrt(kernels->dot_double(sum, sum, rows));
-    for (size_t i = 0; i < rows; i++) out[i] = norm > 0 ? (float)(sum[i] / norm) : 0.0f;
+static void by_matrix(const void *context, const double *v, size_t b, double *w) {
+    const product *g = context;
+    memset(w, 0, b * g->cols * sizeof *w);
+    g->kernels->apply(g->x, g->rows, g->cols, v, b, w);
 }
 
-void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, size_t rows, size_t cols, size_t r, void *work,
+/* Of X Xᵀ or Xᵀ X, as planned; the values are in s->value. */
+static const double *eigenvectors(const ts_low_rank_kernels *kernels, const plan *p, const float *x, const space *s) {
+    product g = {.kernels = kernels, .x = x, .rows = p->n / p->m, .cols = p->m, .gram = s->gram};
+    ts_krylov_matrix matrix = {.length = p->m, .apply = p->gram ? by_gram : by_matrix, .context = &g};
+    if (p->gram) make_gram(kernels, p, x, s);
+    if (!p->all) return ts_krylov(kernels, &matrix, p->r, s->work, s->value);
+    memset(s->vector, 0, p->m * p->m * sizeof *s->vector);
+    for (size_t i = 0; i < p->m; i++) s->vector[i * p->m + i] = 1;
+    ts_eigen(kernels, s->gram, p->m, s->vector, p->m, s->value, s->work);
+    return s->vector;
+}
+
+/* Rounded, of length 1, its largest element positive. */
+static void put(const ts_low_rank_kernels *kernels, const double *v, size_t n, float *out) {
+    double norm = sqrt(kernels->dot_double(v, v, n)), most = 0;
+    for (size_t i = 0; i < n; i++) most = fabs(v[i]) > fabs(most) ? v[i] : most;
+    if (most < 0) norm = -norm;
+    for (size_t i = 0; i < n; i++) out[i] = most != 0 ? (float)(v[i] / norm) : 0.0f;
+}
+
+void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, ts_mode mode, size_t r, void *work,
                      float *vectors) {
+    plan p = make_plan(mode, r);
     space s = {0};
-    bool tall = rows > cols;
-    size_t m = tall ? cols : rows;
-    (void)cut_space(rows, cols, r, work, &s);
-    if (tall) turn(x, rows, cols, s.turned);
-    make_gram(kernels, tall ? s.turned : x, m, tall ? rows : cols, s.gram);
-    const double *found = iterate(kernels, &s, m, r);
-    for (size_t a = 0; a < r; a++) {
-        float *out = vectors + a * rows;
+    (void)cut_space(&p, work, &s);
+    if (p.unfolded) {
+        unfold(x, mode, s.copy);
+        x = s.copy;
+    }
+    const double *found = eigenvectors(kernels, &p, x, &s);
+    for (size_t a = 0; a < r; a++, vectors += mode.extent) {
+        const double *v = found + a * p.m;
         if (!(s.value[a] > EMPTY * s.value[0])) {
-            memset(out, 0, rows * sizeof *out);
-        } else if (tall) {
-            to_left(kernels, s.turned, rows, cols, found + a * m, s.sum, out);
-        } else {
-            for (size_t i = 0; i < m; i++) out[i] = (float)found[a * m + i];
+            memset(vectors, 0, mode.extent * sizeof *vectors);
+            continue;
         }
+        if (p.right) kernels->times(x, mode.extent, p.rest, v, 1, s.left);
+        put(kernels, p.right ? s.left : v, mode.extent, vectors);
     }
 }

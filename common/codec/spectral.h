@@ -8,16 +8,27 @@
 
 #include "common/codec/low_rank_kernels.h"
 
-/* Bytes of work that ts_left_vectors() takes. */
-size_t ts_left_vectors_work(size_t rows, size_t cols, size_t r);
+/* One dimension of a tensor in row-major order: the elements before it, its own, and those behind it. */
+typedef struct {
+    size_t outer, extent, inner;
+} ts_mode;
+
+/* A matrix's rows. */
+static inline ts_mode ts_mode_matrix(size_t rows, size_t cols) {
+    return (ts_mode){.outer = 1, .extent = rows, .inner = cols};
+}
+
+/* Bytes of work that ts_left_vectors() takes, which is aligned for doubles. */
+size_t ts_left_vectors_work(ts_mode mode, size_t r);
 
 /*
- * The r leading left singular vectors of x (rows × cols, row by row), r <= min(rows, cols), each `rows` long, the
- * strongest first; zero where the matrix has a lower rank.
- * Algorithm: eigenvectors of the smaller of X Xᵀ and Xᵀ X by subspace iteration with Rayleigh and Ritz (Stewart 1969),
- * the small problems by cyclic Jacobi rotations.
+ * The r leading left singular vectors of x unfolded along that dimension (extent × the rest), r <= both sides; each is
+ * `extent` long, the strongest first, the element of largest magnitude (of equal ones the first) positive; zero where
+ * the matrix has a lower rank. The same bits on every CPU.
+ * Algorithm: eigenvectors of X Xᵀ or Xᵀ X: all of them where a side is short, else those that krylov.h finds, in a Gram
+ * matrix where it takes less time to make it than to multiply by X over and over.
  */
-void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, size_t rows, size_t cols, size_t r, void *work,
+void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, ts_mode mode, size_t r, void *work,
                      float *vectors);
 
 #endif

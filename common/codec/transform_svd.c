@@ -8,7 +8,7 @@
 #include "common/codec/stage_list.h"
 #include "common/codec/transform.h"
 
-static size_t svd_work(const ts_transform_view *v) { return ts_left_vectors_work(v->rows, v->cols, v->rank); }
+static size_t svd_work(const ts_transform_view *v) { return ts_left_vectors_work(ts_mode_matrix(v->rows, v->cols), v->rank); }
 
 static void svd_analyse(ts_transform_step *step) {
     const ts_transform_view *v = step->view;
@@ -16,7 +16,7 @@ static void svd_analyse(ts_transform_step *step) {
     float max_abs = ts_bits_float(step->kernels->sweep(step->sweep, 0, v->rows * v->cols));
     step->sweep->gradient = NULL; /* taken in */
     if (step->sweep->bad_count > 0 && step->sweep->policy != TS_NONFINITE_ZERO) return;
-    ts_left_vectors(step->low_rank, step->sweep->residual, v->rows, v->cols, v->rank, step->work, p);
+    ts_left_vectors(step->low_rank, step->sweep->residual, ts_mode_matrix(v->rows, v->cols), v->rank, step->work, p);
     ts_transform_orthonormalise(step->low_rank, p, v->rank, v->rows);
     ts_transform_project(step, step->sweep->residual, max_abs, p, q);
 }

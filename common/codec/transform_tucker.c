@@ -56,13 +56,6 @@ static size_t mode_at(const ts_transform_view *v, unsigned d) {
     return at;
 }
 
-/* Elements of the unfolding's rows before and behind dimension d. */
-static void around(const ts_transform_view *v, unsigned d, size_t *outer, size_t *inner) {
-    *outer = *inner = 1;
-    for (unsigned i = 0; i < d; i++) *outer *= v->extent[i];
-    for (unsigned i = d + 1; i < v->dims; i++) *inner *= v->extent[i];
-}
-
 /* The core grows by one dimension after the other, from the last to the second; the last result is put into `q`. */
 static void tucker_expand(const ts_transform_view *v, const float *factors, float *q, float *spare) {
     const float *from = factors + v->part[0];
@@ -77,26 +70,21 @@ static void tucker_expand(const ts_transform_view *v, const float *factors, floa
     }
 }
 
-static size_t floats_of(const ts_transform_view *v) { return v->rows * v->cols + 2 * v->rank * v->cols; }
-
-/* Bytes of: an unfolding, what its singular vectors take, and two arrays of rank × cols on the way to the core. */
-static size_t tucker_work(const ts_transform_view *v) {
-    size_t n = v->rows * v->cols, most = 0;
-    for (unsigned d = 0; d < v->dims; d++) {
-        size_t bytes = ts_left_vectors_work(v->extent[d], n / v->extent[d], v->mode_rank[d]);
-        if (bytes > most) most = bytes;
-    }
-    return most + floats_of(v) * sizeof(float);
+static ts_mode mode_of(const ts_transform_view *v, unsigned d) {
+    ts_mode mode = {.outer = 1, .extent = v->extent[d], .inner = 1};
+    for (unsigned i = 0; i < d; i++) mode.outer *= v->extent[i];
+    for (unsigned i = d + 1; i < v->dims; i++) mode.inner *= v->extent[i];
+    return mode;
 }
 
-static void unfold(const ts_transform_view *v, const float *x, unsigned d, float *out) {
-    size_t outer, inner;
-    around(v, d, &outer, &inner);
-    for (size_t e = 0; e < v->extent[d]; e++) {
-        for (size_t o = 0; o < outer; o++, out += inner) {
-            memcpy(out, x + (o * v->extent[d] + e) * inner, inner * sizeof *out);
-        }
+/* Bytes of: what one dimension's vectors take, and two arrays of rank × cols on the way to the core. */
+static size_t tucker_work(const ts_transform_view *v) {
+    size_t most = 2 * v->rank * v->cols * sizeof(float);
+    for (unsigned d = 0; d < v->dims; d++) {
+        size_t bytes = ts_left_vectors_work(mode_of(v, d), v->mode_rank[d]);
+        most = bytes > most ? bytes : most;
     }
+    return most;
 }
 
 /* The projection on all other dimensions' vectors of what U1 has left of the tensor. */
@@ -115,20 +103,15 @@ static void make_core(const ts_transform_view *v, float *factors, float *project
 static void tucker_analyse(ts_transform_step *step) {
     const ts_transform_view *v = step->view;
     const float *x = step->sweep->residual;
-    size_t n = v->rows * v->cols;
-    float max_abs = ts_bits_float(step->kernels->sweep(step->sweep, 0, n));
+    float max_abs = ts_bits_float(step->kernels->sweep(step->sweep, 0, v->rows * v->cols));
     step->sweep->gradient = NULL; /* taken in */
     if (step->sweep->bad_count > 0 && step->sweep->policy != TS_NONFINITE_ZERO) return;
-    size_t rest = tucker_work(v) - floats_of(v) * sizeof(float);
-    float *projected = (float *)(void *)((uint8_t *)step->work + rest); /* behind the doubles, which want alignment */
-    float *spare = projected + v->rank * v->cols, *unfolding = spare + v->rank * v->cols;
     for (unsigned d = 0; d < v->dims; d++) {
         float *u = d == 0 ? step->factors : step->factors + mode_at(v, d);
-        if (d > 0) unfold(v, x, d, unfolding);
-        ts_left_vectors(step->low_rank, d == 0 ? x : unfolding, v->extent[d], n / v->extent[d], v->mode_rank[d],
-                        step->work, u);
+        ts_left_vectors(step->low_rank, x, mode_of(v, d), v->mode_rank[d], step->work, u);
         ts_transform_orthonormalise(step->low_rank, u, v->mode_rank[d], v->extent[d]);
     }
+    float *projected = step->work, *spare = projected + v->rank * v->cols;
     ts_transform_project(step, x, max_abs, step->factors, projected);
     make_core(v, step->factors, projected, spare);
 }
