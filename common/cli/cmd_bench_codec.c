@@ -8,7 +8,6 @@
 #include "common/base/mem.h"
 #include "common/cli/cmd_bench.h"
 #include "common/cli/cmd_codec.h"
-#include "common/codec/stage_list.h"
 #include "common/config/config.h"
 
 #define PROGRAM "terse bench codec"
@@ -46,10 +45,6 @@ static const char *const families[] = {"fp32",
                                        "svd:1",
                                        "tucker:2"};
 
-/* Of the families, exact decompositions work on so many elements: they take seconds where the others take milliseconds. */
-#define SLOW_ELEMS 262144u
-static bool is_slow(const ts_pipeline *p) { return p->transform == &ts_transform_svd || p->transform == &ts_transform_tucker; }
-
 typedef struct {
     const char *pipelines[MAX_PIPELINES], *input;
     unsigned pipeline_count;
@@ -68,10 +63,10 @@ static void print_help(void) {
          "  family is measured. The input is 8 different long-tailed gradients in rotation, the residual starts near\n"
          "  its steady state and is warmed up for 16 steps, and in the middle of the runs the gradients' level jumps\n"
          "  by 4. Transforms work on the 161 tensors of ResNet-50 (with -n or --input: on one square matrix, tucker\n"
-         "  on one cube), all others on one vector; without --pipeline svd and tucker, which take long, on 262,144\n"
-         "  floats. Each run times, on the same buffers and one after the other, the sweep e += g at each SIMD level\n"
-         "  (the fastest is the yardstick), the encoding and the decode-add, and checks that sent + residual is\n"
-         "  gradient + old residual. Times are medians, and so are the ratios to the sweep of the same run.\n"
+         "  on one cube), all others on one vector. Each run times, on the same buffers and one after the other, the\n"
+         "  sweep e += g at each SIMD level (the fastest is the yardstick), the encoding and the decode-add, and\n"
+         "  checks that sent + residual is gradient + old residual. Times are medians, and so are the ratios to the\n"
+         "  sweep of the same run.\n"
          "  The pull pipeline exact gets parameters of which one element in 100 has changed, and bits are compared.\n\n"
          "OPTIONS\n"
          "  --pipeline P   may be repeated\n"
@@ -200,12 +195,9 @@ static json_t *object_of(const char *pipeline, const ts_bench_result *r) {
     return object;
 }
 
-/* whole: what the heading says. */
-static void print_row(const char *pipeline, size_t whole, const ts_bench_result *r) {
+static void print_row(const char *pipeline, const ts_bench_result *r) {
     double dense = 4.0 * (double)r->n, sweep = r->sweep.median_s;
-    char name[2 * TS_PIPELINE_CHARS];
-    snprintf(name, sizeof name, r->n < whole ? "%s, %zu floats" : "%s", pipeline, r->n);
-    printf("%-30s %11.0f %8.1f %8.4f %8.2f %8.2f %6.2f %6.2f %6.2f %6.2f %6.2f %5.0f %%\n", name, r->bytes,
+    printf("%-30s %11.0f %8.1f %8.4f %8.2f %8.2f %6.2f %6.2f %6.2f %6.2f %6.2f %5.0f %%\n", pipeline, r->bytes,
            r->bytes > 0 ? dense / r->bytes : 0, r->relative_error, dense / r->encode.median_s / 1e9,
            dense / r->decode_add.median_s / 1e9, r->encode_ratio, r->decode_add_ratio,
            r->momentum_ratio, r->mapped_ratio, r->norm.median_s / sweep, 100 * r->encode.spread);
@@ -236,13 +228,12 @@ static int parse_all(const options *o, ts_pipeline *pipelines, unsigned *count) 
     return TS_EXIT_OK;
 }
 
-static terse_status measure(const options *o, ts_bench_input *input, ts_bench_input *small, const ts_pipeline *pipelines,
-                            unsigned count, json_t *rows) {
+static terse_status measure(const options *o, const ts_bench_input *input, const ts_pipeline *pipelines, unsigned count,
+                            json_t *rows) {
     if (!o->json) print_heading(o, input->n);
     for (unsigned i = 0; i < count; i++) {
         ts_bench_result result;
-        bool slow = small->n > 0 && is_slow(&pipelines[i]);
-        terse_status status = ts_bench_pipeline(slow ? small : input, &pipelines[i], (unsigned)o->runs, &result);
+        terse_status status = ts_bench_pipeline(input, &pipelines[i], (unsigned)o->runs, &result);
         if (status != TERSE_OK) {
             fprintf(stderr, "terse bench codec: %s: %s\n", pipelines[i].text, terse_strerror(status));
             return status;
@@ -250,7 +241,7 @@ static terse_status measure(const options *o, ts_bench_input *input, ts_bench_in
         if (o->json)
             TS_REQUIRE(json_array_append_new(rows, object_of(pipelines[i].text, &result)) == 0, TERSE_ENOMEM);
         else
-            print_row(pipelines[i].text, slow ? input->n : result.n, &result);
+            print_row(pipelines[i].text, &result);
     }
     if (!o->json) return TERSE_OK;
     json_t *shown = o->pipeline_count == 1 ? json_array_get(rows, 0) : rows;
@@ -262,7 +253,7 @@ static terse_status measure(const options *o, ts_bench_input *input, ts_bench_in
 int ts_bench_codec_command(int argc, char **argv) {
     options o = {.n = TS_BENCH_ELEMS, .runs = TS_BENCH_RUNS, .seed = 1};
     ts_pipeline pipelines[MAX_PIPELINES];
-    ts_bench_input input = {0}, small = {0};
+    ts_bench_input input = {0};
     ts_error error = {{0}};
     float *base = NULL;
     unsigned count;
@@ -285,13 +276,10 @@ int ts_bench_codec_command(int argc, char **argv) {
     }
     json_t *rows = json_array();
     if (status == TERSE_OK) status = rows ? ts_bench_input_create(n, base, o.seed, &input) : TERSE_ENOMEM;
-    if (status == TERSE_OK && !o.pipeline_count && n > SLOW_ELEMS)
-        status = ts_bench_input_create(SLOW_ELEMS, base, o.seed, &small);
     ts_mem_free(base);
     if (status == TERSE_ENOMEM) fprintf(stderr, "terse bench codec: out of memory\n");
-    if (status == TERSE_OK) status = measure(&o, &input, &small, pipelines, count, rows);
+    if (status == TERSE_OK) status = measure(&o, &input, pipelines, count, rows);
     json_decref(rows);
     ts_bench_input_destroy(&input);
-    ts_bench_input_destroy(&small);
     return status == TERSE_OK ? TS_EXIT_OK : TS_EXIT_FAILED;
 }

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define SHIFTS 60 /* for one value; two or three are usual */
+#define SHIFTS 60                     /* for one value; two or three are usual */
+#define NOTHING (DBL_EPSILON / 16)    /* beside the largest element */
 
 /* Row k of a, behind the diagonal, and z: reflected along v, which is `length` long and stands before w in `pair`. */
 static void reflect(const ts_low_rank_kernels *kernels, double *a, size_t d, size_t k, double beta, double *pair,
@@ -13,7 +14,7 @@ static void reflect(const ts_low_rank_kernels *kernels, double *a, size_t d, siz
     size_t length = d - k - 1;
     double *v = pair, *w = pair + d, *below = a + (k + 1) * d + k + 1;
     kernels->dots(v, below, length, d, length, w);
-    double half = beta / 2 * beta * kernels->dot_double(v, w, length);
+    double half = beta / 2 * (beta * kernels->dot_double(v, w, length));
     for (size_t i = 0; i < length; i++) w[i] = beta * w[i] - half * v[i];
     for (size_t i = 0; i < length; i++) {
         double c[2] = {-w[i], -v[i]};
@@ -30,13 +31,15 @@ static void reflect(const ts_low_rank_kernels *kernels, double *a, size_t d, siz
 /* Leaves a's diagonal in `value` and what stands beside it in off[0 … d - 2]. */
 static void tridiagonalise(const ts_low_rank_kernels *kernels, double *a, size_t d, double *z, size_t p, double *value,
                            double *off, double *pair, double *sum) {
+    double most = 0;
+    for (size_t i = 0; i < d * d; i++) most = fabs(a[i]) > most ? fabs(a[i]) : most;
     for (size_t k = 0; k < d; k++) {
         size_t length = d - k - 1;
         const double *x = a + k * d + k + 1;
         value[k] = a[k * d + k];
         off[k] = length > 0 ? x[0] : 0;
         double rest = length > 1 ? kernels->dot_double(x + 1, x + 1, length - 1) : 0;
-        if (!(rest > 0)) continue;
+        if (!(rest > NOTHING * most * (NOTHING * most))) continue;
         double norm = sqrt(x[0] * x[0] + rest);
         off[k] = x[0] > 0 ? -norm : norm;
         memcpy(pair, x, length * sizeof *pair);

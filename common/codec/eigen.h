@@ -9,7 +9,8 @@
 static inline size_t ts_eigen_work(size_t d, size_t p) { return 3 * d + p; }
 
 /*
- * Eigenvalues of the symmetric a (d × d, used up), the largest first, to some DBL_EPSILON of the largest magnitude.
+ * Eigenvalues of the symmetric a (d × d, used up; the largest element between 2⁻³⁰⁰ and 2³⁰⁰, or 0), the largest first,
+ * to some DBL_EPSILON of the largest magnitude.
  * z (d × p): row i becomes eigenvector i times z as it was. So the identity gives the vectors, and columns of it their
  * elements at these places, which takes less time.
  * Algorithm: Householder's reduction to three diagonals, then QL with implicit shifts (Dubrulle, Martin and Wilkinson

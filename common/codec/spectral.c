@@ -11,7 +11,8 @@
 #define EMPTY 1e-14       /* an eigenvalue below that of the largest is rounding noise */
 #define ALL_MOST 64       /* the longest shorter side of which all eigenvectors are taken */
 #define ALL_SHARE 10      /* and so where r is that part of it: iterating would span it all */
-#define GRAM_MOST 128     /* the longest shorter side, for no vector and one more each, of which a Gram matrix is made */
+#define GRAM_MOST 4096    /* the longest shorter side of which a Gram matrix is made: 128 MiB */
+#define GRAM_SHARE 320    /* and for r vectors r + 1 times that: above, multiplying by X takes less time */
 #define PACKED 8          /* columns of a panel at a time: what one cache line holds */
 
 /* How it is done; a function of the shape alone. */
@@ -27,7 +28,7 @@ static plan make_plan(ts_mode mode, size_t r) {
     size_t rest = mode.outer * mode.inner, least = mode.extent < rest ? mode.extent : rest;
     plan p = {.mode = mode, .rest = rest, .n = mode.extent * rest, .r = r};
     p.all = least <= ALL_MOST || least <= ALL_SHARE * r;
-    p.gram = p.all || least <= GRAM_MOST * (1 + r);
+    p.gram = p.all || (least <= GRAM_MOST && least <= GRAM_SHARE * (1 + r));
     if (p.gram) p.right = rest < mode.extent;
     else p.right = mode.inner > 1;
     p.unfolded = p.right && mode.outer > 1;
@@ -155,12 +156,15 @@ static const double *eigenvectors(const ts_low_rank_kernels *kernels, const plan
     return s->vector;
 }
 
-/* Rounded, of length 1, its largest element positive. */
+/* Of length 1, rounded, the largest element positive. */
 static void put(const ts_low_rank_kernels *kernels, const double *v, size_t n, float *out) {
-    double norm = sqrt(kernels->dot_double(v, v, n)), most = 0;
-    for (size_t i = 0; i < n; i++) most = fabs(v[i]) > fabs(most) ? v[i] : most;
-    if (most < 0) norm = -norm;
-    for (size_t i = 0; i < n; i++) out[i] = most != 0 ? (float)(v[i] / norm) : 0.0f;
+    double norm = sqrt(kernels->dot_double(v, v, n));
+    float most = 0;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = norm > 0 ? (float)(v[i] / norm) : 0.0f;
+        most = fabsf(out[i]) > fabsf(most) ? out[i] : most;
+    }
+    for (size_t i = 0; i < n && most < 0; i++) out[i] = -out[i];
 }
 
 void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, ts_mode mode, size_t r, void *work,

@@ -23,7 +23,9 @@ enum {
     REGENERATE = 250,    /* an element of a selection that sends no indices */
     FACTORS = 260,       /* an element of a product of factors */
     FACTORS_RANK = 60,   /* and a rank */
-    SINGULAR = 3000,     /* an element and a row or column, whichever are fewer, of a singular value decomposition */
+    SINGULAR = 3000,     /* an element of a singular value decomposition, */
+    SINGULAR_SIDE = 25,  /* and one more for each row or column, whichever are fewer, */
+    SINGULAR_MOST = 1024, /* up to so many, above which it is done otherwise */
     DELTA = 1000         /* an element of state */
 };
 
@@ -131,6 +133,12 @@ uint64_t ts_work_decode(const ts_tensor *tensor, size_t n) {
     return cost + k * SCATTER + (push->index ? k * decode_of(push->index->info.name) : n * (uint64_t)REGENERATE);
 }
 
+/* The leading singular vectors of a matrix of n elements. */
+static uint64_t singular_vectors(uint64_t n, uint64_t extent) {
+    uint64_t rest = n / extent, fewer = extent < rest ? extent : rest;
+    return n * (SINGULAR + SINGULAR_SIDE * (fewer < SINGULAR_MOST ? fewer : SINGULAR_MOST));
+}
+
 uint64_t ts_work_pull(const ts_tensor *tensor, size_t n) {
     const ts_pipeline *pull = &tensor->pull;
     ts_transform_view view = view_of(tensor, pull, n);
@@ -139,8 +147,9 @@ uint64_t ts_work_pull(const ts_tensor *tensor, size_t n) {
     if (ts_pipeline_is_lossless(pull)) return packs + n * (uint64_t)COPY;
     uint64_t cost = packs + (ts_pipeline_replaces(pull) ? 0 : n * (uint64_t)SUBTRACT);
     if (view.stage) {
-        uint64_t fewer = view.rows < view.cols ? view.rows : view.cols, rank = view.rank;
-        if (pull->transform == &ts_transform_svd) cost += n * fewer * SINGULAR;
+        uint64_t rank = view.rank;
+        if (pull->transform == &ts_transform_svd) cost += singular_vectors(n, view.rows);
+        for (unsigned d = 0; d < view.dims; d++) cost += singular_vectors(n, view.extent[d]);
         return cost + view.values * value + n * (encode_of(pull->transform->info.name) + 2 * (FACTORS + rank * FACTORS_RANK));
     }
     if (!pull->select) return cost + n * value;
