@@ -50,9 +50,9 @@ typedef struct {
 
 static size_t cut_space(const plan *p, uint8_t *base, space *s) {
     size_t m = p->m, at = 0;
-    double **pieces[] = {&s->gram, &s->panel, &s->vector, &s->value, &s->work, &s->left};
-    size_t elems[] = {p->gram ? m * m : 0,
-                      p->gram ? TS_GRAM_ROWS(m) * TS_GRAM_STRIDE : 0,
+    double **pieces[] = {&s->panel, &s->gram, &s->vector, &s->value, &s->work, &s->left};
+    size_t elems[] = {p->gram ? TS_GRAM_ROWS(m) * TS_GRAM_STRIDE : 0, /* first, whole cache lines */
+                      p->gram ? m * m : 0,
                       p->all ? m * m : 0,
                       m,
                       p->all ? ts_eigen_work(m, m) : ts_krylov_work(m, p->r),
@@ -171,6 +171,10 @@ void ts_left_vectors(const ts_low_rank_kernels *kernels, const float *x, ts_mode
                      float *vectors) {
     plan p = make_plan(mode, r);
     space s = {0};
+    if (mode.extent == 1) {
+        vectors[0] = 1;
+        return;
+    }
     (void)cut_space(&p, work, &s);
     if (p.unfolded) {
         unfold(x, mode, s.copy);

@@ -24,7 +24,7 @@ size_t ts_left_vectors_work(ts_mode mode, size_t r);
 /*
  * The r leading left singular vectors of x unfolded along that dimension (extent × the rest), r <= both sides; each is
  * `extent` long, the strongest first, the element of largest magnitude (of equal ones the first) positive; zero where
- * the matrix has a lower rank. The same bits on every CPU.
+ * the matrix has a lower rank, and 1 where there is one row. The same bits on every CPU.
  * Algorithm: eigenvectors of X Xᵀ or Xᵀ X: all of them where a side is short, else those that krylov.h finds, in a Gram
  * matrix where it takes less time to make it than to multiply by X over and over.
  */
