@@ -41,12 +41,9 @@ static terse_status open_folder(ts_job *job, ts_error *error) {
     TS_TRY(ts_ckpt_probe_folder(c->dir, error));
     TS_TRY(ts_ckpt_make_id(c->epoch));
     memcpy(c->run, c->epoch, sizeof c->run);
-    if (job->server->index == 0) {
-        size_t answers = (size_t)job->server->transport->servers + job->members.launched;
-        c->lead.answers = ts_mem_calloc(answers, sizeof *c->lead.answers);
-        c->lead.parts = ts_mem_calloc(answers, sizeof *c->lead.parts);
-        TS_REQUIRE(c->lead.answers && c->lead.parts, TERSE_ENOMEM);
-        TS_TRY(ts_ckpt_lock(c->dir, &c->lead.lock, error));
+    if (job->part == 0) {
+        TS_TRY(ts_checkpoint_lead_reserve(job));
+        TS_TRY(ts_ckpt_lock(c->dir, c->epoch, &c->lead.lock, error));
         TS_TRY(ts_checkpoint_choose(job, error));
         ts_session_decided(job);
     }
@@ -80,19 +77,41 @@ bool ts_checkpoint_decided(const struct ts_job *job) {
     return !job->checkpoint.on || job->checkpoint.from != TS_FROM_UNKNOWN;
 }
 
-void ts_checkpoint_send(const struct ts_job *job, uint32_t peer, Terse__Checkpoint *message) {
+ts_job *ts_checkpoint_lead(struct ts_job *job) {
+    ts_job *own = ts_job_own(job);
+    if (ts_job_leads(own)) return own;
+    return own->standin && ts_job_leads(own->standin) ? own->standin : NULL;
+}
+
+static terse_status from_lead(ts_job *job, const Terse__Checkpoint *message);
+
+void ts_checkpoint_send(struct ts_job *job, bool worker, uint32_t index, Terse__Checkpoint *message) {
     const ts_checkpoint *c = &job->checkpoint;
+    ts_server *server = job->server;
     Terse__Header header = TERSE__HEADER__INIT;
-    header.job = job->id;
+    uint32_t host = worker ? 0 : ts_replica_host(server, index);
+    ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_CHECKPOINT;
     header.checkpoint = message;
     message->run = (char *)(uintptr_t)c->run;
     message->epoch = (char *)(uintptr_t)c->epoch;
+    message->part = worker ? 0 : header.part;
     if (message->serial == 0) {
         message->serial = c->serial;
         message->version = c->version;
     }
-    ts_link_control(job->server, peer, &header);
+    if (worker) {
+        ts_link_control(server, ts_job_peer(job, index), &header);
+        return;
+    }
+    header.part = host == index ? 0 : index + 1;
+    if (host < server->transport->servers && host != server->index) {
+        ts_link_control(server, ts_transport_find(server->transport, TS_ROLE_SERVER, host), &header);
+    } else if (host == server->index) {
+        ts_job *to = ts_replica_part(ts_job_own(job), index + 1);
+        terse_status status = !to ? TERSE_ENOTFOUND : ts_job_leads(to) ? ts_checkpoint_lead_message(to, false, job->part, message) : from_lead(to, message);
+        (void)status; /* what is refused comes again, as over a network */
+    }
 }
 
 /* ---- this server's part ------------------------------------------------------------------------------------------------- */
@@ -103,7 +122,7 @@ void ts_checkpoint_drop(struct ts_job *job) {
     assert(!ts_checkpoint_cutting(c));
     ts_ckpt_writer_destroy(c->writer);
     c->writer = NULL;
-    ts_ckpt_part_file(false, job->server->index, job->server->transport->servers, file);
+    ts_ckpt_part_file(false, job->part, job->server->transport->servers, file);
     if (c->state == TS_CUT_WRITTEN) ts_ckpt_remove(c->dir, c->folder, file);
     c->state = TS_CUT_NONE;
     for (uint32_t i = c->taken; i < c->queued; i++) {
@@ -224,19 +243,19 @@ static void report(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     uint64_t now_us = ts_server_now(job->server);
     bool over = c->state == TS_CUT_WRITTEN || c->state == TS_CUT_FAILED;
-    if (!over || !c->settled || c->noted || job->server->index == 0 || now_us < c->report_us) return;
+    if (!over || !c->settled || c->noted || now_us < c->report_us) return;
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.kind = c->state == TS_CUT_WRITTEN ? TERSE__CHECKPOINT__KIND__WRITTEN : TERSE__CHECKPOINT__KIND__FAILED;
     message.bytes = c->part.bytes;
     message.seal = c->part.seal;
     message.reason = c->reason.text;
-    ts_checkpoint_send(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &message);
     c->report_us = now_us + REPORT_US;
+    ts_checkpoint_send(job, false, 0, &message);
 }
 
 void ts_checkpoint_advance(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
-    if (!c->on || job->state != TS_JOB_RUNNING) return;
+    if (!c->on || job->mute || !ts_job_runs(job)) return;
     if (!c->dir) {
         ts_error error = {""};
         terse_status status = open_folder(job, &error);
@@ -251,39 +270,38 @@ void ts_checkpoint_advance(struct ts_job *job) {
     for (uint32_t s = 0; s < job->store.count && c->state == TS_CUT_AHEAD && job->consistency->alone; s++)
         ts_checkpoint_reached(job, &job->store.slices[s]);
     if (c->from == TS_FROM_UNKNOWN) ts_checkpoint_ask(job);
-    else if (job->server->index == 0) ts_checkpoint_lead_advance(job);
+    else if (ts_job_leads(job)) ts_checkpoint_lead_advance(job);
     else report(job);
 }
 
 /* ---- what server 0 says --------------------------------------------------------------------------------------------------- */
 
-static void answer_plan(ts_job *job, uint32_t peer, const Terse__Checkpoint *plan) {
+static void answer_plan(ts_job *job, const Terse__Checkpoint *plan) {
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     ts_plan_verdict verdict = ts_checkpoint_plan(job, plan->serial, plan->version);
     if (verdict == TS_PLAN_BUSY) return;
     message.kind = verdict == TS_PLAN_TAKEN ? TERSE__CHECKPOINT__KIND__PLANNED : TERSE__CHECKPOINT__KIND__PASSED;
     message.serial = plan->serial;
     message.version = plan->version;
-    ts_checkpoint_send(job, peer, &message);
+    ts_checkpoint_send(job, false, 0, &message);
 }
 
-/* Whether that is after the last step of all. */
-static bool is_last(const ts_job *job, uint64_t version) {
+bool ts_checkpoint_is_last(const struct ts_job *job, uint64_t version) {
     return job->contract && job->contract->total_steps > 0 && version >= job->contract->total_steps;
 }
 
-static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
+static terse_status from_lead(ts_job *job, const Terse__Checkpoint *message) {
     ts_checkpoint *c = &job->checkpoint;
     bool current = c->state != TS_CUT_NONE && message->serial == c->serial;
     switch (message->kind) {
     case TERSE__CHECKPOINT__KIND__FROM: return ts_checkpoint_answer(job, message);
-    case TERSE__CHECKPOINT__KIND__PLAN: answer_plan(job, peer, message); break;
+    case TERSE__CHECKPOINT__KIND__PLAN: answer_plan(job, message); break;
     case TERSE__CHECKPOINT__KIND__NOTED:
         c->noted = c->noted || current;
-        c->last_over = c->last_over || (current && is_last(job, message->version));
+        c->last_over = c->last_over || (current && ts_checkpoint_is_last(job, message->version));
         break;
     case TERSE__CHECKPOINT__KIND__COMMITTED:
-        c->last_over = c->last_over || is_last(job, message->version);
+        c->last_over = c->last_over || ts_checkpoint_is_last(job, message->version);
         if (message->serial <= c->committed_serial) break;
         c->committed_serial = message->serial;
         ts_checkpoint_remember(job, message->version);
@@ -292,7 +310,7 @@ static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoin
         break;
     case TERSE__CHECKPOINT__KIND__ABANDONED:
         c->noted = c->noted || current;
-        c->last_over = c->last_over || is_last(job, message->version);
+        c->last_over = c->last_over || ts_checkpoint_is_last(job, message->version);
         if (current && !ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
         break;
     default: return TERSE_EPEER;
@@ -301,49 +319,62 @@ static terse_status from_lead(ts_job *job, uint32_t peer, const Terse__Checkpoin
 }
 
 terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
-    const ts_transport *transport = job->server->transport;
+    const ts_server *server = job->server;
+    const ts_peer *from = &server->transport->peers[peer];
+    bool worker = from->role == TS_ROLE_WORKER;
+    uint32_t index = !worker && message->part > 0 ? message->part - 1 : from->index;
     TS_REQUIRE(job->checkpoint.on, TERSE_ESTATE);
+    TS_REQUIRE(worker || index < server->transport->servers, TERSE_ECORRUPT);
     if (!job->checkpoint.dir) return TERSE_OK; /* before our first tick: it comes again */
-    if (job->server->index == 0) return ts_checkpoint_lead_message(job, peer, message);
-    TS_REQUIRE(peer == ts_transport_find(transport, TS_ROLE_SERVER, 0), TERSE_EPEER);
-    return from_lead(job, peer, message);
+    /* Of one that is dead, or not known here to be: if it matters it comes again. */
+    if (!worker && ts_replica_host(server, index) != from->index) return TERSE_OK;
+    if (ts_job_leads(job)) return ts_checkpoint_lead_message(job, worker, index, message);
+    TS_REQUIRE(!worker && index == 0, TERSE_EPEER);
+    return from_lead(job, message);
 }
 
 /* ---- questions ------------------------------------------------------------------------------------------------------------- */
 
 bool ts_checkpoint_request(struct ts_job *job, const char *stop) {
-    ts_checkpoint *c = &job->checkpoint;
-    if (!c->on || !job->training || job->members.done == job->members.count) return false;
-    if (job->server->index == 0) {
-        c->lead.requested = true;
-        c->lead.requested_us = ts_server_now(job->server);
+    ts_job *own = ts_job_own(job), *leads = ts_checkpoint_lead(job);
+    if (!own->checkpoint.on || !own->training || own->members.done == own->members.count) return false;
+    if (leads && !leads->checkpoint.on) return false;
+    if (leads) {
+        ts_checkpoint_lead_state *lead = &leads->checkpoint.lead;
+        lead->requested = true;
+        lead->requested_us = ts_server_now(job->server);
         if (stop) {
-            c->lead.stop = true;
-            snprintf(c->lead.stop_reason, sizeof c->lead.stop_reason, "%s", stop);
+            lead->stop = true;
+            snprintf(lead->stop_reason, sizeof lead->stop_reason, "%s", stop);
         }
         return true;
     }
+    if (stop) snprintf(own->checkpoint.stop_wish, sizeof own->checkpoint.stop_wish, "%s", stop);
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
     message.stop = stop != NULL;
     message.reason = (char *)(uintptr_t)(stop ? stop : "");
-    ts_checkpoint_send(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &message);
+    ts_checkpoint_send(own, false, 0, &message);
     return true;
 }
 
-bool ts_checkpoint_pending(const struct ts_job *job) {
+static bool is_pending(const ts_job *job) {
     const ts_checkpoint *c = &job->checkpoint;
     if (!c->on) return false;
     if (c->running > 0 || c->lead.committing) return true;
     bool cut = c->state == TS_CUT_CLOSING || c->state == TS_CUT_WRITTEN || (c->state == TS_CUT_AHEAD && c->queued > 0);
-    if (job->server->index == 0) return cut && c->lead.active;
+    if (ts_job_leads(job)) return cut && c->lead.active;
     /* The workers may leave before server 0 has told us of the last one. */
-    bool due = job->server->config->checkpoint.at_end && !c->last_over && is_last(job, ts_checkpoint_position(job)) &&
+    bool due = job->server->config->checkpoint.at_end && !c->last_over && ts_checkpoint_is_last(job, ts_checkpoint_position(job)) &&
                c->committed_version < job->contract->total_steps;
     if (due && ts_server_now(job->server) - job->last_progress_us < ts_server_deadline_us(job->server)) return true;
     /* Server 0 may have given it up and left. */
     bool late = c->settled && ts_server_now(job->server) - c->settled_us > ts_server_deadline_us(job->server);
     return cut && !c->noted && !late;
+}
+
+bool ts_checkpoint_pending(const struct ts_job *job) {
+    return is_pending(job) || (job->standin && !job->standin->mute && is_pending(job->standin));
 }
 
 /* Which life of the job it is, by which workers tell what they have kept of this one from what is of another. */
@@ -356,7 +387,8 @@ static uint64_t number(ts_checkpoint *c) {
 
 void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
     ts_checkpoint *c = &job->checkpoint;
-    if (job->server->index == 0 && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
+    bool knows = job->server->index == 0 || c->epoch[0]; /* without checkpoints who takes part 0 over was not told */
+    if (ts_job_leads(job) && knows && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
         welcome->job_epoch = number(c);
         welcome->mortal = !job->server->join_command && !job->server->stays && !c->on;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints of a job (proto/CHECKPOINT.md; WIRE.md, "Checkpoints").
+ * Checkpoints of a job (proto/CHECKPOINT.md; WIRE.md, "Checkpoints"). Of each part (replica.h), that is, by who speaks for
+ * it; server 0 below is who speaks for part 0.
  *
  * Server 0 plans a cut at a version ahead, and tells everybody. When a slice reaches it, its arrays go to this server's
  * file in the executor, straight from where they lie: the slice's next round waits until they are written, so nothing is
@@ -31,19 +32,22 @@ typedef enum {
 
 typedef enum { TS_FROM_UNKNOWN, TS_FROM_START, TS_FROM_CHECKPOINT } ts_from;
 
-/* Of server 0: what it knows of the others. */
+/* Of part 0: what is known of the others. */
 typedef struct {
     bool active, committing;
+    bool shadowed;             /* taken over from a server that is stopped and not gone, as the folder's lock says: what was
+                                  begun under it stays, since it may wake up and complete it */
+    uint64_t inherited;        /* serial of what was under way then; 0: nothing was */
     uint64_t next_serial;
     uint64_t gap;              /* how many versions ahead a cut is planned: more after it was too late somewhere */
     uint64_t planned_version;  /* of the last plan: never twice */
     bool requested, stop;      /* one soon; and then the end */
     char stop_reason[64];
     uint64_t requested_us, resend_us, written_us;
-    uint8_t *answers;          /* [own] a server, then a worker: bits below */
+    uint8_t *answers;          /* [own] a part, then a worker: bits below */
     ts_ckpt_part *parts;       /* [own] likewise */
     int lock;                  /* of the folder; -1 for none */
-} ts_checkpoint_lead;
+} ts_checkpoint_lead_state;
 
 enum { TS_ANSWER_PLANNED = 1, TS_ANSWER_REPORTED = 2 };
 
@@ -58,8 +62,8 @@ typedef struct {
     /* What the job goes on from. */
     ts_from from;
     ts_ckpt_identity parent;   /* of this server's part */
-    bool *without;             /* [own] server 0: a worker that has no part there */
-    uint64_t asked_us;
+    bool *without;             /* [own] a worker that has no part there; or NULL: all have */
+    uint64_t asked_us, first_asked_us;
     ts_ckpt_reader *reader;    /* [own] while slices are loaded */
     uint32_t unread;           /* slices that are not asked for yet */
     /* The cut. */
@@ -79,10 +83,11 @@ typedef struct {
     unsigned running;          /* works in the executor */
     unsigned saving;           /* of these, of slices */
     bool last_over;            /* the one after the last step has been, or will not be */
+    char stop_wish[64];        /* of an own part: why this server asked for the job's end after a checkpoint; "": it did not */
     /* The last that is complete, as far as is known here. */
     bool committed;
     uint64_t committed_serial, committed_version;
-    ts_checkpoint_lead lead;
+    ts_checkpoint_lead_state lead;
 } ts_checkpoint;
 
 void ts_checkpoint_free(ts_checkpoint *checkpoint); /* a zeroed one is fine; not while works run */
@@ -103,9 +108,9 @@ void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *
 
 /* A slice has got further: it is held fast when it is at the cut. */
 void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice);
-/* From a server or worker. Returns TERSE_OK; TERSE_EPEER, TERSE_ECORRUPT: refused. */
+/* From a server or worker, to this part. Returns TERSE_OK; TERSE_EPEER, TERSE_ECORRUPT: refused. */
 terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
-/* Opens the folder at first; then plans, repeats, commits. At every tick. */
+/* Opens the folder at first; then plans, repeats, commits. At every tick, of each part; a mute one says nothing. */
 void ts_checkpoint_advance(struct ts_job *job);
 /* One soon; stop: [borrow] why the job is to end then, or NULL. Returns whether there will be one. */
 bool ts_checkpoint_request(struct ts_job *job, const char *stop);
@@ -124,8 +129,15 @@ static inline bool ts_checkpoint_cutting(const ts_checkpoint *c) { return c->sav
 
 /* ---- among the files of the checkpoint ---------------------------------------------------------------------------------- */
 
-/* A message to a peer of the transport; run, epoch, serial and version are filled in. */
-void ts_checkpoint_send(const struct ts_job *job, uint32_t peer, Terse__Checkpoint *message);
+/*
+ * A message to a part, or, with `worker`, to a worker; run, epoch and, where serial is 0, serial and version are filled
+ * in. To a part of this server's own it comes at once, inside the call.
+ */
+void ts_checkpoint_send(struct ts_job *job, bool worker, uint32_t index, Terse__Checkpoint *message);
+/* The part that leads, when this server speaks for it; else NULL. */
+struct ts_job *ts_checkpoint_lead(struct ts_job *job);
+/* Whether that is after the last step of all. */
+bool ts_checkpoint_is_last(const struct ts_job *job, uint64_t version);
 /* Takes a plan. BUSY: with the work on the one before; the question may come again. */
 typedef enum { TS_PLAN_TAKEN, TS_PLAN_PASSED, TS_PLAN_BUSY } ts_plan_verdict;
 ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t version);
@@ -158,9 +170,17 @@ terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) TERSE_
 terse_status ts_checkpoint_put_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) TERSE_NODISCARD;
 terse_status ts_checkpoint_get_slice(struct ts_job *job, ts_slice_state *slice, ts_error *error) TERSE_NODISCARD;
 
-/* checkpoint_lead.c: server 0. */
+/* checkpoint_lead.c: part 0. */
+/* Memory for what the others say. Returns TERSE_OK, TERSE_ENOMEM. */
+terse_status ts_checkpoint_lead_reserve(struct ts_job *job) TERSE_NODISCARD;
 void ts_checkpoint_lead_advance(struct ts_job *job);
-terse_status ts_checkpoint_lead_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
+/* index: of the part, or the worker, that says it. */
+terse_status ts_checkpoint_lead_message(struct ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message)
+    TERSE_NODISCARD;
+/* Says something to all other parts, and to all workers that are here. unanswered: but not to those who have answered. */
+void ts_checkpoint_say_all(struct ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered);
+/* Who speaks for a part has changed: what it had not reported will not be. */
+void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part);
 /* This server's own part is written or failed. */
 void ts_checkpoint_lead_own(struct ts_job *job);
 void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, uint64_t keep_from);
@@ -174,6 +194,16 @@ terse_status ts_checkpoint_choose(struct ts_job *job, ts_error *error) TERSE_NOD
 /* Asks server 0, or takes its answer. */
 void ts_checkpoint_ask(struct ts_job *job);
 terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *message) TERSE_NODISCARD;
-void ts_checkpoint_say_from(const struct ts_job *job, uint32_t peer);
+void ts_checkpoint_say_from(struct ts_job *job, uint32_t part);
+
+/* checkpoint_heir.c: a server that dies, with replicas. */
+/* A part that this server stands in for is made: it goes on from what the own part goes on from. As ts_checkpoint_begin. */
+terse_status ts_checkpoint_stand_in(struct ts_job *part, ts_error *error) TERSE_NODISCARD;
+/* This server speaks for the part from now on: with part 0 it leads. */
+void ts_checkpoint_take_over(struct ts_job *part);
+/* The lead was taken over: whether the server that had it is still stopped, or gone by now. */
+void ts_checkpoint_look_behind(struct ts_job *part);
+/* After that; own: an own part. */
+void ts_checkpoint_server_died(struct ts_job *own, uint32_t number);
 
 #endif

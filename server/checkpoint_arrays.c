@@ -89,7 +89,7 @@ static terse_status add_entries(ts_job *job) {
 
 terse_status ts_checkpoint_open_part(struct ts_job *job, ts_error *error) {
     ts_checkpoint *c = &job->checkpoint;
-    ts_ckpt_identity is = {.serial = c->serial, .version = c->version, .index = job->server->index,
+    ts_ckpt_identity is = {.serial = c->serial, .version = c->version, .index = job->part,
                            .count = job->server->transport->servers};
     char file[TS_CKPT_NAME_CHARS], *path = NULL;
     snprintf(is.run, sizeof is.run, "%s", c->run);

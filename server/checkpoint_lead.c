@@ -15,9 +15,17 @@
 #define PATIENCE_US 600000000u /* for disks, once this server's part is written */
 #define SAME_REQUEST_US 1000000u /* mpirun hands a signal to all ranks: they ask for the same */
 
-/* Number among the answers: servers, then workers. */
+/* Number among the answers: parts, then workers. */
 static uint32_t number_of(const ts_job *job, bool worker, uint32_t index) {
     return worker ? job->server->transport->servers + index : index;
+}
+
+terse_status ts_checkpoint_lead_reserve(struct ts_job *job) {
+    ts_checkpoint_lead_state *lead = &job->checkpoint.lead;
+    size_t answers = (size_t)job->server->transport->servers + job->members.launched;
+    lead->answers = ts_mem_calloc(answers, sizeof *lead->answers);
+    lead->parts = ts_mem_calloc(answers, sizeof *lead->parts);
+    return lead->answers && lead->parts ? TERSE_OK : TERSE_ENOMEM;
 }
 
 /* Whether the cut waits for a worker's part: it owes the push that leads to it. */
@@ -26,26 +34,46 @@ static bool wanted(const ts_job *job, uint32_t worker) {
            ts_membership_expects(&job->members, worker, job->checkpoint.version - 1);
 }
 
-/* Says something to all servers but this one, and to all workers that are here. */
-static void say_all(ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered) {
-    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
-    const ts_transport *transport = job->server->transport;
-    for (uint32_t i = 0; i < transport->servers + job->members.launched; i++) {
-        bool worker = i >= transport->servers;
-        if (i == 0 || (unanswered && (lead->answers[i] & TS_ANSWER_PLANNED))) continue;
-        if (worker && job->members.members[i - transport->servers].state != TS_MEMBER_ATTACHED) continue;
+void ts_checkpoint_say_all(struct ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered) {
+    const ts_checkpoint *c = &job->checkpoint;
+    uint32_t servers = job->server->transport->servers;
+    uint64_t serial = c->serial, version = c->version; /* a part of this server's own answers at once, and may end it */
+    for (uint32_t i = 1; i < servers + job->members.launched; i++) {
+        bool worker = i >= servers;
+        if (unanswered && (!c->lead.active || c->serial != serial)) return;
+        if (unanswered && (c->lead.answers[i] & TS_ANSWER_PLANNED)) continue;
+        if (worker && job->members.members[i - servers].state != TS_MEMBER_ATTACHED) continue;
         Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
         message.kind = kind;
+        message.serial = serial;
+        message.version = version;
         message.keep_from = keep_from;
-        ts_checkpoint_send(job, worker ? ts_job_peer(job, i - transport->servers)
-                                       : ts_transport_find(transport, TS_ROLE_SERVER, i), &message);
+        ts_checkpoint_send(job, worker, worker ? i - servers : i, &message);
+    }
+}
+
+/*
+ * To those who have not answered. Who would lead in our place hears of a plan before anybody else does, so that no serial
+ * ever means two checkpoints.
+ */
+static void say_plan(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    const ts_server *server = job->server;
+    bool heir = server->watch.on && !job->own && !ts_replica_is_dead(server, 1);
+    c->lead.resend_us = ts_server_now(server) + RESEND_US;
+    if (heir && !(c->lead.answers[1] & TS_ANSWER_PLANNED)) {
+        Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+        message.kind = TERSE__CHECKPOINT__KIND__PLAN;
+        ts_checkpoint_send(job, false, 1, &message);
+    } else {
+        ts_checkpoint_say_all(job, TERSE__CHECKPOINT__KIND__PLAN, 0, true);
     }
 }
 
 /* The next version to cut at, or 0. */
 static uint64_t choose_version(const ts_job *job, uint64_t now) {
     const ts_config *config = job->server->config;
-    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    const ts_checkpoint_lead_state *lead = &job->checkpoint.lead;
     uint64_t every = config->checkpoint.every_steps, total = job->contract->total_steps, version = 0;
     if (lead->requested) {
         version = now + lead->gap;
@@ -67,7 +95,7 @@ static void stop(ts_job *job, const char *outcome) {
 }
 
 static void end_plan(ts_job *job) {
-    ts_checkpoint_lead *lead = &job->checkpoint.lead;
+    ts_checkpoint_lead_state *lead = &job->checkpoint.lead;
     size_t answers = (size_t)job->server->transport->servers + job->members.launched;
     lead->active = lead->committing = false;
     lead->written_us = 0;
@@ -81,7 +109,7 @@ static void abandon(ts_job *job, const char *reason) {
     if (reason)
         ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up; the training goes on", "step=%" PRIu64 " reason=\"%s\"",
                c->version, reason);
-    say_all(job, TERSE__CHECKPOINT__KIND__ABANDONED, 0, false);
+    ts_checkpoint_say_all(job, TERSE__CHECKPOINT__KIND__ABANDONED, 0, false);
     end_plan(job);
     if (!ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
     if (reason && c->lead.stop) {
@@ -91,6 +119,9 @@ static void abandon(ts_job *job, const char *reason) {
     }
 }
 
+/* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
+static bool may_plan(const ts_job *job) { return job->members.gone <= job->members.lost; }
+
 static void plan(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     uint64_t now = ts_checkpoint_furthest(job), version = choose_version(job, now);
@@ -99,8 +130,8 @@ static void plan(ts_job *job) {
         if (c->lead.stop) stop(job, "the training is at its end");
         return;
     }
-    /* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
-    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || job->members.gone > job->members.lost) return;
+    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || !may_plan(job)) return;
+    ts_checkpoint_look_behind(job);
     uint64_t serial = c->lead.next_serial++;
     c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
     c->lead.answers[0] |= TS_ANSWER_PLANNED;
@@ -110,20 +141,24 @@ static void plan(ts_job *job) {
     }
     c->lead.planned_version = version;
     c->lead.requested = false;
-    c->lead.resend_us = ts_server_now(job->server) + RESEND_US;
-    say_all(job, TERSE__CHECKPOINT__KIND__PLAN, 0, true);
     ts_log(TS_LOG_DEBUG, "checkpoint", "planned", "serial=%" PRIu64 " step=%" PRIu64 " now=%" PRIu64, serial, version, now);
+    say_plan(job);
+}
+
+static const char *name_of(const ts_job *job, bool worker, uint32_t index) {
+    const ts_transport *transport = job->server->transport;
+    return ts_server_peer_name(job->server, worker ? ts_job_peer(job, index)
+                                                   : ts_transport_find(transport, TS_ROLE_SERVER, ts_replica_host(job->server, index)));
 }
 
 /* Whether all whose parts are wanted have reported; else `text` names the first that has not. */
 static bool all_reported(const ts_job *job, char *text, size_t capacity) {
-    const ts_checkpoint_lead *lead = &job->checkpoint.lead;
-    const ts_transport *transport = job->server->transport;
-    for (uint32_t i = 0; i < transport->servers + job->members.launched; i++) {
-        bool worker = i >= transport->servers;
-        if (lead->answers[i] & TS_ANSWER_REPORTED || (worker && !wanted(job, i - transport->servers))) continue;
-        uint32_t peer = worker ? ts_job_peer(job, i - transport->servers) : ts_transport_find(transport, TS_ROLE_SERVER, i);
-        snprintf(text, capacity, "%s", ts_server_peer_name(job->server, peer));
+    const ts_checkpoint_lead_state *lead = &job->checkpoint.lead;
+    uint32_t servers = job->server->transport->servers;
+    for (uint32_t i = 0; i < servers + job->members.launched; i++) {
+        bool worker = i >= servers;
+        if (lead->answers[i] & TS_ANSWER_REPORTED || (worker && !wanted(job, i - servers))) continue;
+        snprintf(text, capacity, "%s", name_of(job, worker, worker ? i - servers : i));
         return false;
     }
     return true;
@@ -155,14 +190,12 @@ static void follow(ts_job *job) {
         abandon(job, reason);
         return;
     }
-    if (now_us < c->lead.resend_us) return;
-    c->lead.resend_us = now_us + RESEND_US;
-    say_all(job, TERSE__CHECKPOINT__KIND__PLAN, 0, true);
+    if (now_us >= c->lead.resend_us) say_plan(job);
 }
 
 void ts_checkpoint_lead_advance(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
-    if (!job->training || job->server->upstream) return;
+    if (!ts_job_own(job)->training || job->server->upstream) return;
     if (c->lead.gap == 0) c->lead.gap = FIRST_GAP;
     if (c->lead.active && c->lead.requested && c->state == TS_CUT_AHEAD && c->queued == 0 && c->version > ts_checkpoint_furthest(job)) {
         if (c->version <= ts_checkpoint_furthest(job) + c->lead.gap) {
@@ -173,7 +206,7 @@ void ts_checkpoint_lead_advance(struct ts_job *job) {
         }
     }
     if (c->lead.active && !c->lead.committing) follow(job);
-    if (!c->lead.active && job->state == TS_JOB_RUNNING) plan(job);
+    if (!c->lead.active && ts_job_runs(job)) plan(job);
 }
 
 void ts_checkpoint_lead_own(struct ts_job *job) {
@@ -203,7 +236,7 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
     c->lead.gap = FIRST_GAP;
     ts_log(TS_LOG_INFO, "checkpoint", "a checkpoint is complete", "step=%" PRIu64 " folder=%s/%s bytes=%" PRIu64 " took_s=%.2f",
            c->version, c->dir, c->folder, bytes, (double)(ts_server_now(job->server) - c->began_us) / 1e6);
-    say_all(job, TERSE__CHECKPOINT__KIND__COMMITTED, keep_from, false);
+    ts_checkpoint_say_all(job, TERSE__CHECKPOINT__KIND__COMMITTED, keep_from, false);
     end_plan(job);
     c->state = TS_CUT_NONE;
     if (!c->lead.stop || c->lead.requested) {
@@ -216,18 +249,36 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
     stop(job, outcome);
 }
 
+void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part) {
+    ts_checkpoint *c = &job->checkpoint;
+    bool reported = c->lead.answers[part] & TS_ANSWER_REPORTED;
+    c->lead.requested = true; /* the part is held once from now on: all the more is there to be had on the disk */
+    c->lead.planned_version = 0;
+    if (!c->lead.active || c->lead.committing || reported) return;
+    ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since a server died before its part was written; another one follows",
+           "step=%" PRIu64 " server=%u", c->version, part);
+    abandon(job, NULL);
+}
+
 /* ---- what the others say ---------------------------------------------------------------------------------------------------- */
 
-/* Tells a peer what has become of the checkpoint that it speaks of. */
-static void answer(ts_job *job, uint32_t peer, const Terse__Checkpoint *of) {
+/*
+ * Tells who reports a part what has become of the checkpoint. After the last step nothing is said that would let a worker
+ * leave, as long as it may be needed for another one, should the server that leads die.
+ */
+static void answer(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *of) {
     const ts_checkpoint *c = &job->checkpoint;
+    bool current = c->lead.active && of->serial == c->serial, again = of->serial == c->lead.inherited && may_plan(job);
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.serial = of->serial;
     message.version = of->version;
-    message.kind = c->lead.active && of->serial == c->serial ? TERSE__CHECKPOINT__KIND__NOTED
+    message.kind = current ? TERSE__CHECKPOINT__KIND__NOTED
                    : c->committed && of->serial == c->committed_serial ? TERSE__CHECKPOINT__KIND__COMMITTED
+                   : c->lead.shadowed && of->serial == c->lead.inherited ? TERSE__CHECKPOINT__KIND__NOTED
                                                                        : TERSE__CHECKPOINT__KIND__ABANDONED;
-    ts_checkpoint_send(job, peer, &message);
+    bool lets_go = message.kind != TERSE__CHECKPOINT__KIND__COMMITTED && ts_checkpoint_is_last(job, of->version);
+    if (lets_go && ((current && worker && job->server->watch.on) || again)) return;
+    ts_checkpoint_send(job, worker, index, &message);
 }
 
 static void on_request(ts_job *job, const Terse__Checkpoint *message) {
@@ -241,21 +292,30 @@ static void on_request(ts_job *job, const Terse__Checkpoint *message) {
     if (!taken && message->stop) ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %s before the training began", reason);
 }
 
-static void on_report(ts_job *job, uint32_t peer, uint32_t number, const Terse__Checkpoint *message) {
+static void on_report(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {
     ts_checkpoint *c = &job->checkpoint;
+    uint32_t number = number_of(job, worker, index);
     char reason[TS_ERROR_CHARS];
     if (c->lead.active && message->serial == c->serial) {
         c->lead.answers[number] |= TS_ANSWER_PLANNED;
         if (message->kind == TERSE__CHECKPOINT__KIND__FAILED) {
-            snprintf(reason, sizeof reason, "%s: %.800s", ts_server_peer_name(job->server, peer), message->reason);
+            snprintf(reason, sizeof reason, "%s: %.800s", name_of(job, worker, index), message->reason);
             abandon(job, reason);
         } else if (!c->lead.committing) {
             c->lead.answers[number] |= TS_ANSWER_REPORTED;
             c->lead.parts[number] = (ts_ckpt_part){.bytes = message->bytes, .seal = message->seal};
         }
     }
-    answer(job, peer, message);
+    answer(job, worker, index, message);
     ts_checkpoint_advance(job);
+}
+
+static void on_planned(ts_job *job, bool worker, uint32_t index) {
+    ts_checkpoint_lead_state *lead = &job->checkpoint.lead;
+    uint8_t *known = &lead->answers[number_of(job, worker, index)];
+    bool news = !(*known & TS_ANSWER_PLANNED);
+    *known |= TS_ANSWER_PLANNED;
+    if (news && !worker && index == 1 && job->server->watch.on) say_plan(job); /* now everybody may know */
 }
 
 static void on_passed(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {
@@ -267,25 +327,25 @@ static void on_passed(ts_job *job, bool worker, uint32_t index, const Terse__Che
     abandon(job, NULL);
 }
 
-terse_status ts_checkpoint_lead_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) {
+terse_status ts_checkpoint_lead_message(struct ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {
     ts_checkpoint *c = &job->checkpoint;
-    const ts_peer *from = &job->server->transport->peers[peer];
-    bool worker = from->role == TS_ROLE_WORKER;
-    uint32_t number = number_of(job, worker, from->index);
     /* Who has come later has no part in checkpoints: their number of workers is that of the launch which goes on from them. */
-    TS_REQUIRE(!worker || from->index < job->members.launched || message->kind == TERSE__CHECKPOINT__KIND__REQUEST, TERSE_EUNSUPPORTED);
+    TS_REQUIRE(!worker || index < job->members.launched || message->kind == TERSE__CHECKPOINT__KIND__REQUEST, TERSE_EUNSUPPORTED);
     bool mine = c->lead.active && message->serial == c->serial;
     switch (message->kind) {
-    case TERSE__CHECKPOINT__KIND__WHICH: ts_checkpoint_say_from(job, peer); break;
-    case TERSE__CHECKPOINT__KIND__PLANNED:
-        if (mine) c->lead.answers[number] |= TS_ANSWER_PLANNED;
+    case TERSE__CHECKPOINT__KIND__WHICH:
+        TS_REQUIRE(!worker, TERSE_EPEER);
+        ts_checkpoint_say_from(job, index);
         break;
-    case TERSE__CHECKPOINT__KIND__PASSED: on_passed(job, worker, from->index, message); break;
+    case TERSE__CHECKPOINT__KIND__PLANNED:
+        if (mine) on_planned(job, worker, index);
+        break;
+    case TERSE__CHECKPOINT__KIND__PASSED: on_passed(job, worker, index, message); break;
     case TERSE__CHECKPOINT__KIND__WRITTEN:
         TS_REQUIRE(message->bytes > 0, TERSE_ECORRUPT);
-        on_report(job, peer, number, message);
+        on_report(job, worker, index, message);
         break;
-    case TERSE__CHECKPOINT__KIND__FAILED: on_report(job, peer, number, message); break;
+    case TERSE__CHECKPOINT__KIND__FAILED: on_report(job, worker, index, message); break;
     case TERSE__CHECKPOINT__KIND__REQUEST: on_request(job, message); break;
     default: return TERSE_EPEER;
     }

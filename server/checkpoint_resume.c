@@ -11,6 +11,7 @@
 #include "server/session.h"
 
 #define ASK_US 200000u
+#define SHARED_US 3000000u /* so long the name of a file may take to be seen on another host */
 
 /* ---- server 0 chooses --------------------------------------------------------------------------------------------------- */
 
@@ -121,13 +122,28 @@ void ts_checkpoint_ask(struct ts_job *job) {
     uint64_t now_us = ts_server_now(job->server);
     if (c->asked_us > 0 && now_us - c->asked_us < ASK_US) return;
     c->asked_us = now_us > 0 ? now_us : 1;
+    if (c->first_asked_us == 0) c->first_asked_us = c->asked_us;
+    if (job->server->index != 0 && ts_replica_leads(job->server)) {
+        ts_job_fail(job, TERSE_EPEER, "server 0 is dead, and had not said yet what the job goes on from; the same command starts it again");
+        return;
+    }
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.kind = TERSE__CHECKPOINT__KIND__WHICH;
-    ts_checkpoint_send(job, ts_transport_find(job->server->transport, TS_ROLE_SERVER, 0), &message);
+    ts_checkpoint_send(job, false, 0, &message);
 }
 
-void ts_checkpoint_say_from(const struct ts_job *job, uint32_t peer) {
+/* The workers that have no part there. Returns how many, in `list` with room for all. */
+static size_t list_without(const ts_job *job, uint32_t *list) {
+    size_t count = 0;
+    for (uint32_t w = 0; job->checkpoint.without && w < job->members.launched; w++)
+        if (job->checkpoint.without[w]) list[count++] = w;
+    return count;
+}
+
+void ts_checkpoint_say_from(struct ts_job *job, uint32_t part) {
     const ts_checkpoint *c = &job->checkpoint;
+    uint32_t *list = ts_mem_calloc(job->members.launched, sizeof *list);
+    if (!list) return; /* it asks again */
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     Terse__Resumed resumed = TERSE__RESUMED__INIT;
     message.kind = TERSE__CHECKPOINT__KIND__FROM;
@@ -137,8 +153,29 @@ void ts_checkpoint_say_from(const struct ts_job *job, uint32_t peer) {
         resumed.serial = c->parent.serial;
         resumed.version = c->parent.version;
         message.resumed = &resumed;
+        message.without = list;
+        message.n_without = list_without(job, list);
     }
-    ts_checkpoint_send(job, peer, &message);
+    ts_checkpoint_send(job, false, part, &message);
+    ts_mem_free(list);
+}
+
+/* With replicas a stand-in reads what its owner wrote. Returns TERSE_OK, EAGAIN (not yet), EIO. */
+static terse_status check_shared(const ts_job *job, const char *epoch, ts_error *error) {
+    const ts_checkpoint *c = &job->checkpoint;
+    if (!job->server->watch.on || ts_ckpt_lock_is_of(c->dir, epoch)) return TERSE_OK;
+    TS_REQUIRE(ts_server_now(job->server) - c->first_asked_us >= SHARED_US, TERSE_EAGAIN);
+    return ts_error_set(error, TERSE_EIO, "checkpoint.dir: %s of server %u is not that of server 0; with servers.replicas 1 it must be "
+                        "one folder, on a file system that all servers share", c->dir, job->server->index);
+}
+
+static terse_status take_without(ts_job *job, const Terse__Checkpoint *message) {
+    ts_checkpoint *c = &job->checkpoint;
+    c->without = ts_mem_calloc(job->members.launched, sizeof *c->without);
+    TS_REQUIRE(c->without, TERSE_ENOMEM);
+    for (size_t i = 0; i < message->n_without; i++)
+        if (message->without[i] < job->members.launched) c->without[message->without[i]] = true;
+    return TERSE_OK;
 }
 
 terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *message) {
@@ -149,7 +186,10 @@ terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *m
     TS_REQUIRE(ts_ckpt_is_id(message->run) && ts_ckpt_is_id(message->epoch), TERSE_ECORRUPT);
     TS_REQUIRE(!resumed || (ts_ckpt_is_id(resumed->run) && ts_ckpt_is_id(resumed->epoch)), TERSE_ECORRUPT);
     if (c->from != TS_FROM_UNKNOWN) return TERSE_OK;
-    terse_status status = find_dir(job, name, &error);
+    terse_status status = check_shared(job, message->epoch, &error);
+    if (status == TERSE_EAGAIN) return TERSE_OK; /* it is asked for again */
+    if (status == TERSE_OK) status = find_dir(job, name, &error);
+    if (status == TERSE_OK && resumed) status = take_without(job, message);
     if (status != TERSE_OK) {
         ts_job_fail(job, status, "%s", error.text[0] ? error.text : terse_strerror(status));
         return TERSE_OK;
@@ -158,7 +198,7 @@ terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *m
     memcpy(c->epoch, message->epoch, sizeof c->epoch);
     c->from = resumed ? TS_FROM_CHECKPOINT : TS_FROM_START;
     if (resumed) {
-        c->parent = (ts_ckpt_identity){.serial = resumed->serial, .version = resumed->version, .index = job->server->index,
+        c->parent = (ts_ckpt_identity){.serial = resumed->serial, .version = resumed->version, .index = job->part,
                                        .count = job->server->transport->servers};
         memcpy(c->parent.run, resumed->run, sizeof c->parent.run);
         memcpy(c->parent.epoch, resumed->epoch, sizeof c->parent.epoch);
@@ -180,7 +220,7 @@ static terse_status compare(const ts_job *job, const char *folder, ts_error *err
     terse_status status = ts_ckpt_manifest_contract(&manifest, job->server->transport->servers, &saved, error);
     ts_ckpt_manifest_free(&manifest);
     TS_TRY(status);
-    if (saved->total_steps != job->contract->total_steps && job->server->index == 0)
+    if (saved->total_steps != job->contract->total_steps && job->part == 0 && !job->own)
         ts_log(TS_LOG_WARN, "checkpoint", "the number of steps has changed; schedules that end with it change, too",
                "before=%" PRIu64 " now=%" PRIu64, saved->total_steps, job->contract->total_steps);
     saved->total_steps = job->contract->total_steps;

@@ -91,7 +91,7 @@ static void settle(ts_job *job) {
     c->report_us = 0; /* at once */
     ts_ckpt_writer_destroy(c->writer);
     c->writer = NULL;
-    if (job->server->index == 0) ts_checkpoint_lead_own(job);
+    if (ts_job_leads(job)) ts_checkpoint_lead_own(job);
     ts_checkpoint_advance(job);
 }
 
@@ -162,7 +162,7 @@ static void finish_loading(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     ts_ckpt_reader_close(c->reader);
     c->reader = NULL;
-    ts_log(TS_LOG_INFO, "checkpoint", "the job goes on", "step=%" PRIu64 " slices_here=%u run=%s epoch=%s", c->parent.version,
+    ts_log(job->own ? TS_LOG_DEBUG : TS_LOG_INFO, "checkpoint", job->own ? "a stand-in goes on" : "the job goes on", "step=%" PRIu64 " slices_here=%u run=%s epoch=%s", c->parent.version,
            job->store.count, c->run, c->epoch);
     for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].reply_due = true; /* those who wait */
 }
@@ -170,6 +170,7 @@ static void finish_loading(ts_job *job) {
 static void done_load(void *argument) {
     work *w = argument;
     ts_job *job = w->job;
+    ts_slice_state *slice = w->slice;
     terse_status status = w->status;
     ts_error error = w->error;
     if (status == TERSE_OK) ts_store_loaded(&job->store, w->slice->local, job->checkpoint.parent.version);
@@ -180,14 +181,16 @@ static void done_load(void *argument) {
                        error.text[0] ? error.text : terse_strerror(status));
         return;
     }
+    if (job->own) ts_replica_loaded(job, slice);
     if (job->store.uninitialised == 0) finish_loading(job);
     else ts_checkpoint_load(job);
+    if (job->own) ts_server_flush(job->server);
 }
 
 void ts_checkpoint_load(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     if (job->store.count == 0) finish_loading(job);
-    while (c->unread > 0 && c->running < slices_at_once(job) && job->state == TS_JOB_RUNNING) {
+    while (c->unread > 0 && c->running < slices_at_once(job) && ts_job_runs(job)) {
         work *w = ts_mem_calloc(1, sizeof *w);
         if (w) w->slice = &job->store.slices[--c->unread];
         if (w && submit(job, run_load, done_load, w) == TERSE_OK) continue;
@@ -214,19 +217,19 @@ static uint64_t remove_old(const ts_job *job, uint64_t serial) {
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     uint32_t kept = 0;
-    uint64_t keep_from = serial;
+    uint64_t keep_from = serial, spared = c->lead.shadowed ? c->lead.inherited : 0;
     if (ts_ckpt_scan(c->dir, &list, &count, NULL) != TERSE_OK) return 0;
     for (size_t i = count; i-- > 0;) {
         if (list[i].serial > serial) continue;
         if (!list[i].committed) {
-            if (list[i].serial < serial) ts_ckpt_remove(c->dir, list[i].name, NULL);
+            if (list[i].serial < serial && list[i].serial != spared) ts_ckpt_remove(c->dir, list[i].name, NULL);
         } else if (is_ours(c, list[i].name)) {
             if (kept++ < job->server->config->checkpoint.keep) keep_from = list[i].serial;
             else ts_ckpt_remove(c->dir, list[i].name, NULL);
         }
     }
     ts_mem_free(list);
-    return keep_from;
+    return spared > 0 && spared < keep_from ? spared : keep_from;
 }
 
 static void run_commit(void *argument) {
@@ -283,7 +286,7 @@ static void run_prune(void *argument) {
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     char file[TS_CKPT_NAME_CHARS];
-    ts_ckpt_part_file(false, w->job->server->index, w->job->server->transport->servers, file);
+    ts_ckpt_part_file(false, w->job->part, w->job->server->transport->servers, file);
     if (ts_ckpt_scan(c->dir, &list, &count, NULL) != TERSE_OK) return;
     for (size_t i = 0; i < count && list[i].serial < w->keep_from; i++) ts_ckpt_remove_of_run(c->dir, list[i].name, file, c->run);
     ts_mem_free(list);

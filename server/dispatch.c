@@ -179,8 +179,10 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
         return ts_loss_message(job, peer, frame->header->lost);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_JOIN)
         return ts_join_message(job, peer, frame->header->join);
-    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT)
-        return ts_checkpoint_message(job, peer, frame->header->checkpoint);
+    if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT) {
+        ts_job *meant = ts_replica_part(job, frame->header->part);
+        return meant ? ts_checkpoint_message(meant, peer, frame->header->checkpoint) : TERSE_OK;
+    }
     TS_REQUIRE(from->role == TS_ROLE_WORKER && from->index < job->members.count, TERSE_EPEER);
     hear_again(job, from->index, frame->header);
     ts_job *part = ts_replica_part(job, frame->header->part);

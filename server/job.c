@@ -214,7 +214,7 @@ ts_job *ts_server_part(const ts_server *server, uint32_t i) {
 
 bool ts_job_idle(const ts_job *job) {
     if (job->rounds.running > 0 || job->checkpoint.running > 0) return false;
-    return !job->standin || job->standin->rounds.running == 0;
+    return !job->standin || (job->standin->rounds.running == 0 && job->standin->checkpoint.running == 0);
 }
 
 ts_job_label ts_job_labelled(const ts_job *job) {
@@ -240,7 +240,7 @@ static void note_training(ts_job *job) {
 }
 
 /* Whether there is anything to be flushed. */
-static bool runs(const ts_job *job) { return (job->own ? job->own : job)->state == TS_JOB_RUNNING && job->contract; }
+static bool runs(const ts_job *job) { return ts_job_runs(job) && job->contract; }
 
 void ts_job_prepare(ts_job *job) {
     if (!runs(job)) return;
@@ -386,6 +386,7 @@ void ts_job_tick(ts_job *job) {
         ts_replica_owner_tick(job);
         if (job->standin && !job->standin->mute) ts_admission_tick(job->standin);
         ts_checkpoint_advance(job);
+        if (job->standin) ts_checkpoint_advance(job->standin);
         ts_quorum_tick(job);
         ts_join_tick(job);
         ts_place_tick(job);

@@ -102,6 +102,10 @@ bool ts_job_misses(const ts_job *job, uint32_t worker, uint64_t *version);
 /* After a change of membership: rounds and sums that can close now. */
 void ts_job_membership_changed(ts_job *job);
 
+/* This server's own part, on which a stand-in's hangs. */
+static inline ts_job *ts_job_own(ts_job *job) { return job->own ? job->own : job; }
+/* Whether the whole job runs; a stand-in's part has no state of its own. */
+static inline bool ts_job_runs(const ts_job *job) { return (job->own ? job->own : job)->state == TS_JOB_RUNNING; }
 /* Whether nobody else does what one server does for all: sums over workers, decisions about them. */
 static inline bool ts_job_leads(const ts_job *job) { return job->part == 0 && !job->mute; }
 /* Job and part of a header. */

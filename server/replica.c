@@ -177,6 +177,7 @@ static void take_over(ts_job *part) {
            (unsigned long long)ts_store_version(&part->store), held);
     ts_replica_follow_members(part->own);
     for (uint32_t w = 0; w < part->members.count; w++) part->members.members[w].reply_due = true;
+    ts_checkpoint_take_over(part);
 }
 
 /* Whether everything that some job still needs has somebody who speaks for it; else the jobs end. */
@@ -241,6 +242,7 @@ static void bury(ts_server *server, uint32_t number, const char *why) {
         }
         if (job->standin && job->standin->part == number && job->standin->mute) take_over(job->standin);
         ts_job_heartbeats(job);
+        ts_checkpoint_server_died(job, number);
     }
     check_second_death(server);
 }

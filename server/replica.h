@@ -123,6 +123,8 @@ terse_status ts_replica_held(struct ts_job *job, const Terse__Mirror *message) T
 terse_status ts_replica_take(struct ts_job *job, ts_buffer *buffer, const ts_frame *frame) TERSE_NODISCARD;
 /* The slice has come to a new version: packets that waited for it are held. The caller looks whether the round can close. */
 void ts_replica_catch_up(struct ts_job *job, ts_slice_state *slice);
+/* The slice has its first values from a checkpoint: likewise, and its round is looked at. */
+void ts_replica_loaded(struct ts_job *job, ts_slice_state *slice);
 /* A hash that this server has computed, or got from the owner. Ends the job when both are there and differ. */
 void ts_replica_compare(struct ts_job *job, uint32_t local, uint64_t version, uint64_t hash, bool here);
 

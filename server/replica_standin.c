@@ -51,7 +51,11 @@ static void keep_early(ts_job *job, const ts_slice_state *slice, const forwarded
 /* Takes it if it is time; the caller then looks whether the round can close. Returns whether it is held here, or has been used. */
 static bool take_packet(ts_job *job, ts_slice_state *slice, const forwarded *what) {
     ts_slot *slot = &slice->slots[what->worker];
-    if (!slice->initialised || what->len > slice->n * 9 + 4096) return false;
+    if (what->len > slice->n * 9 + 4096) return false;
+    if (!slice->initialised) { /* it is being loaded; what the owner has admitted is of the step that it goes on from */
+        if (ts_checkpoint_resumes(&job->checkpoint)) keep_early(job, slice, what);
+        return false;
+    }
     if (what->step < slice->version) return true;
     if (what->step > slice->version) {
         if (what->step == slice->version + 1) keep_early(job, slice, what);
@@ -147,6 +151,11 @@ void ts_replica_catch_up(ts_job *job, ts_slice_state *slice) {
         if (take_packet(job, slice, &what) && job->mute) say_held(job, w, what.step, &slice->local, 1);
         ts_buffer_unref(frame);
     }
+}
+
+void ts_replica_loaded(ts_job *job, ts_slice_state *slice) {
+    ts_replica_catch_up(job, slice);
+    ts_rounds_consider(job, slice);
 }
 
 void ts_replica_compare(ts_job *job, uint32_t local, uint64_t version, uint64_t hash, bool here) {

@@ -212,6 +212,7 @@ static terse_status begin_rest(ts_job *job, ts_error *reason) {
     reason->text[0] = '\0';
     terse_status status = ts_replica_begin(job);
     if (status == TERSE_OK) status = ts_checkpoint_begin(job, reason);
+    if (status == TERSE_OK && job->standin) status = ts_checkpoint_stand_in(job->standin, reason);
     if (status != TERSE_OK && !reason->text[0])
         return ts_error_set(reason, status, "server %u cannot begin: %s", job->server->index, terse_strerror(status));
     return status;

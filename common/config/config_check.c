@@ -33,8 +33,6 @@ static terse_status check_replicas(const ts_config_source *source, const ts_conf
     if (config->consistency.stragglers != TS_STRAGGLERS_WAIT)
         return ts_config_refuse(source, "servers.replicas", "with consistency.stragglers proceed or backup a round depends on who "
                                 "came first, and a second server may see another; allowed here: 0");
-    if (ts_config_checkpoints(config))
-        return ts_config_refuse(source, "servers.replicas", "together with checkpoint.dir not in this version; allowed here: 0");
     if (config->upstream.config)
         return ts_config_refuse(source, "servers.replicas", "not below a relay (upstream.config); allowed here: 0");
     return TERSE_OK;

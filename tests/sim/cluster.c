@@ -73,6 +73,8 @@ void ts_cluster_start_worker(cluster *c, uint32_t w) {
                                                 c->result->replica[w][t], &id);
         if (status != TERSE_OK || id != t - me->first) ts_cluster_note_failure(c, "worker", w, "declare failed");
     }
+    if (c->spec->total_steps && ts_client_set_total_steps(me->client, c->spec->total_steps) != TERSE_OK)
+        ts_cluster_note_failure(c, "worker", w, "its steps were refused");
     if (ts_client_start(me->client) != TERSE_OK) ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
 }
 
@@ -180,7 +182,7 @@ static uint32_t fetcher(const cluster *c, uint32_t job) {
 static bool missed_the_end(const cluster *c, uint32_t w) {
     const char *message = ts_client_message(c->workers[w].client);
     bool left = true;
-    for (uint32_t s = 0; s < c->spec->network.servers; s++) left = left && ts_server_get_state(c->servers[s]) == TS_SERVER_FINISHED;
+    for (uint32_t s = 0; s < c->spec->network.servers; s++) left = left && (c->dead[s] || ts_server_get_state(c->servers[s]) == TS_SERVER_FINISHED);
     return ts_cluster_is_missed(c->spec, w) && (strstr(message, "ended without this worker") || strstr(message, "the training is at its end") ||
                                                      (left && strstr(message, "silent")));
 }
@@ -252,6 +254,7 @@ static void drive(cluster *c, uint32_t w) {
     }
     for (;;) {
         note_return(c, w);
+        if (me->phase != PUSHING) ts_client_cut_due(me->client); /* as a user's thread does that waits */
         if (me->phase == PUSHING && !met(c, w)) return;
         bool over = me->phase == PUSHING && me->step >= c->spec->steps[w];
         if (over && !me->resting) me->resting = ts_client_rest_due(me->client);
@@ -327,12 +330,13 @@ static void tick(cluster *c) {
 static uint64_t next_work(const cluster *c, uint64_t tick_us) {
     uint64_t next = tick_us;
     for (uint32_t s = 0; s < c->spec->network.servers && c->spec->pool_threads; s++)
-        if (timed_pool_next(&c->pools[s]) < next) next = timed_pool_next(&c->pools[s]);
+        if (!ts_cluster_stopped(c, s) && timed_pool_next(&c->pools[s]) < next) next = timed_pool_next(&c->pools[s]);
     return next;
 }
 
 static void run_pools(cluster *c) {
     for (uint32_t s = 0; s < c->spec->network.servers && c->spec->pool_threads; s++) {
+        if (ts_cluster_stopped(c, s)) continue;
         if (timed_pool_run(&c->pools[s], ts_sim_now_us(c->network)) && !c->dead[s]) ts_server_flush(c->servers[s]);
         c->result->longest_work_us = c->pools[s].longest_us;
     }
@@ -360,6 +364,11 @@ static void run_to_the_end(cluster *c) {
         if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
             ts_sim_join(c->network);
             c->joined++;
+        }
+        if (c->spec->drain.at_us && ts_sim_now_us(c->network) >= c->spec->drain.at_us && !c->drained) {
+            c->drained = true;
+            for (uint32_t s = 0; s < c->spec->network.servers; s++)
+                if ((c->spec->drain.servers >> s & 1) && !c->dead[s]) ts_server_drain(c->servers[s], "SIGTERM");
         }
         tick(c);
         next_tick += TICK_US;
@@ -392,7 +401,8 @@ static terse_status load_job(cluster *c, uint32_t job, ts_error *error) {
 
 static terse_status create_members(cluster *c, ts_error *error) {
     for (uint32_t s = 0; s < c->spec->network.servers; s++) {
-        timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
+        if (c->spec->work_most_us) timed_pool_start_random(&c->pools[s], c->spec->pool_threads, c->spec->work_most_us, c->spec->network.seed + s);
+        else timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
         ts_executor *executor = c->spec->pool_threads ? &c->pools[s].executor : &ts_executor_inline;
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
         c->listeners[s] = (listener){c, s};

@@ -72,6 +72,12 @@ typedef struct {
     uint64_t join_every_us;           /* the network's late jobs join at this time, twice this time, … */
     unsigned pool_threads;            /* of each server, in fake time; 0: work takes none */
     uint64_t work_ns_a_byte;
+    uint64_t work_most_us;            /* instead: of any kind of work, at most so long; seeded */
+    struct {
+        uint64_t at_us;
+        uint32_t servers;             /* bit mask: those that live are told to end, after a last checkpoint where there are any */
+    } drain;
+    uint64_t total_steps;             /* that the workers tell the servers; 0: they do not */
 } ts_cluster_spec;
 
 /* Whether the worker is to die for good; and whether it is missed for some time. */

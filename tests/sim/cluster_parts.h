@@ -48,6 +48,7 @@ typedef struct cluster {
     ts_server *servers[TS_CLUSTER_WORKERS];
     timed_pool pools[TS_CLUSTER_WORKERS];
     uint32_t joined;
+    bool drained;
     uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
     bool dead[TS_CLUSTER_WORKERS]; /* servers */
     worker workers[TS_CLUSTER_WORKERS];

@@ -20,7 +20,8 @@ static terse_status submit(ts_executor *executor, ts_executor_fn work, ts_execut
     for (unsigned t = 1; t < executor->threads; t++)
         if (pool->free_us[t] < pool->free_us[first]) first = t;
     uint64_t begins = pool->free_us[first] > pool->now_us ? pool->free_us[first] : pool->now_us;
-    uint64_t takes = bytes_of(argument) * pool->ns_a_byte / 1000 + 1;
+    uint64_t takes = pool->most_us ? 1 + ts_random_below(&pool->random, (uint32_t)pool->most_us)
+                                   : bytes_of(argument) * pool->ns_a_byte / 1000 + 1;
     if (takes > pool->longest_us) pool->longest_us = takes;
     pool->free_us[first] = begins + takes;
     work(argument);
@@ -32,6 +33,12 @@ static terse_status submit(ts_executor *executor, ts_executor_fn work, ts_execut
 
 void timed_pool_start(timed_pool *pool, unsigned threads, uint64_t ns_a_byte) {
     *pool = (timed_pool){.executor = {.submit = submit, .threads = threads}, .ns_a_byte = ns_a_byte};
+}
+
+void timed_pool_start_random(timed_pool *pool, unsigned threads, uint64_t most_us, uint64_t seed) {
+    timed_pool_start(pool, threads, 0);
+    pool->most_us = most_us;
+    pool->random = ts_random_start(ts_random_key(seed, threads, 0, 0, 602));
 }
 
 static unsigned next(const timed_pool *pool) {

@@ -115,8 +115,6 @@
       ":2: servers.replicas: \"1\": without rounds (consistency.mode ssp, asp) the order") \
     X("replicas_stragglers.yaml",\
       ":2: servers.replicas: \"1\": with consistency.stragglers proceed or backup") \
-    X("replicas_checkpoint.yaml",\
-      ":2: servers.replicas: \"1\": together with checkpoint.dir not in this version; allowed here: 0") \
     X("replicas_two.yaml",\
       ":2: servers.replicas: \"2\": ") \
     X("ssp.yaml",\
