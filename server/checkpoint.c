@@ -186,7 +186,8 @@ uint64_t ts_checkpoint_furthest(const struct ts_job *job) {
 
 /* Whether a slice has left the step, or is about to. */
 static bool is_past(const ts_job *job, const ts_slice_state *slice, uint64_t version) {
-    bool leaves = slice->busy || slice->ready || slice->saving;
+    /* One that is written for a cut which was given up moves on from there, but after the last step nothing does. */
+    bool leaves = slice->busy || slice->ready || (slice->saving && !ts_checkpoint_is_last(job, version));
     if (!slice->alone) return slice->version > version || (slice->version == version && leaves);
     for (uint32_t w = 0; w < job->members.count; w++) {
         const ts_slot *slot = &slice->slots[w];
@@ -207,6 +208,7 @@ ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t
     if (c->state != TS_CUT_NONE && c->serial == serial) return TS_PLAN_TAKEN; /* repeated */
     if (c->serial >= serial) return TS_PLAN_PASSED;
     if (!c->queue) return TS_PLAN_BUSY; /* the contract is not known here; values may be missing, a cut lies ahead of the first */
+    if (ts_checkpoint_resumes(c) && job->store.uninitialised > 0) return TS_PLAN_BUSY; /* but not of those that are loaded */
     for (uint32_t s = 0; s < job->store.count; s++) {
         if (is_past(job, &job->store.slices[s], version)) return TS_PLAN_PASSED;
     }
@@ -288,6 +290,11 @@ static void answer_plan(ts_job *job, const Terse__Checkpoint *plan) {
 
 bool ts_checkpoint_is_last(const struct ts_job *job, uint64_t version) {
     return job->contract && job->contract->total_steps > 0 && version >= job->contract->total_steps;
+}
+
+bool ts_checkpoint_last_is_complete(const struct ts_job *job) {
+    const ts_checkpoint *c = &job->checkpoint;
+    return c->committed && ts_checkpoint_is_last(job, c->committed_version);
 }
 
 static terse_status from_lead(ts_job *job, const Terse__Checkpoint *message) {

@@ -138,6 +138,8 @@ void ts_checkpoint_send(struct ts_job *job, bool worker, uint32_t index, Terse__
 struct ts_job *ts_checkpoint_lead(struct ts_job *job);
 /* Whether that is after the last step of all. */
 bool ts_checkpoint_is_last(const struct ts_job *job, uint64_t version);
+/* Whether such a one is complete: there is nothing more to be had, and workers may have left. */
+bool ts_checkpoint_last_is_complete(const struct ts_job *job);
 /* Takes a plan. BUSY: with the work on the one before; the question may come again. */
 typedef enum { TS_PLAN_TAKEN, TS_PLAN_PASSED, TS_PLAN_BUSY } ts_plan_verdict;
 ts_plan_verdict ts_checkpoint_plan(struct ts_job *job, uint64_t serial, uint64_t version);

@@ -111,8 +111,9 @@ void ts_checkpoint_take_over(struct ts_job *part) {
         c->on = false;
         return;
     }
-    c->lead.requested = true;
     settle_inherited(part, &part->own->checkpoint, complete);
+    c->lead.requested = !ts_checkpoint_last_is_complete(part);
+    if (!c->lead.requested) c->lead.planned_version = c->committed_version;
 }
 
 void ts_checkpoint_server_died(struct ts_job *own, uint32_t number) {

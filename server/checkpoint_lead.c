@@ -103,6 +103,9 @@ static void end_plan(ts_job *job) {
     memset(lead->parts, 0, answers * sizeof *lead->parts);
 }
 
+/* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
+static bool may_plan(const ts_job *job) { return job->members.gone <= job->members.lost; }
+
 /* This checkpoint will not be. reason: NULL when nothing is wrong. */
 static void abandon(ts_job *job, const char *reason) {
     ts_checkpoint *c = &job->checkpoint;
@@ -119,8 +122,17 @@ static void abandon(ts_job *job, const char *reason) {
     }
 }
 
-/* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
-static bool may_plan(const ts_job *job) { return job->members.gone <= job->members.lost; }
+/* Another one instead. After the last step workers would leave if they were told that this one will not be. */
+static void plan_anew(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
+    if (!ts_checkpoint_is_last(job, c->version) || !may_plan(job)) {
+        abandon(job, NULL);
+        return;
+    }
+    c->lead.planned_version = 0;
+    end_plan(job);
+    if (!ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
+}
 
 static void plan(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
@@ -239,6 +251,8 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
     ts_checkpoint_say_all(job, TERSE__CHECKPOINT__KIND__COMMITTED, keep_from, false);
     end_plan(job);
     c->state = TS_CUT_NONE;
+    c->lead.planned_version = c->version;
+    if (ts_checkpoint_last_is_complete(job) && !c->lead.stop) c->lead.requested = false;
     if (!c->lead.stop || c->lead.requested) {
         ts_checkpoint_advance(job);
         return;
@@ -252,12 +266,13 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
 void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part) {
     ts_checkpoint *c = &job->checkpoint;
     bool reported = c->lead.answers[part] & TS_ANSWER_REPORTED;
+    if (ts_checkpoint_last_is_complete(job)) return;
     c->lead.requested = true; /* the part is held once from now on: all the more is there to be had on the disk */
     c->lead.planned_version = 0;
     if (!c->lead.active || c->lead.committing || reported) return;
     ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since a server died before its part was written; another one follows",
            "step=%" PRIu64 " server=%u", c->version, part);
-    abandon(job, NULL);
+    plan_anew(job);
 }
 
 /* ---- what the others say ---------------------------------------------------------------------------------------------------- */
@@ -268,7 +283,9 @@ void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part) {
  */
 static void answer(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *of) {
     const ts_checkpoint *c = &job->checkpoint;
-    bool current = c->lead.active && of->serial == c->serial, again = of->serial == c->lead.inherited && may_plan(job);
+    bool current = c->lead.active && of->serial == c->serial, after_last = ts_checkpoint_is_last(job, of->version);
+    bool another = (c->lead.active && !current && ts_checkpoint_is_last(job, c->version)) ||
+                   (of->serial == c->lead.inherited && may_plan(job) && !ts_checkpoint_last_is_complete(job));
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.serial = of->serial;
     message.version = of->version;
@@ -276,8 +293,8 @@ static void answer(ts_job *job, bool worker, uint32_t index, const Terse__Checkp
                    : c->committed && of->serial == c->committed_serial ? TERSE__CHECKPOINT__KIND__COMMITTED
                    : c->lead.shadowed && of->serial == c->lead.inherited ? TERSE__CHECKPOINT__KIND__NOTED
                                                                        : TERSE__CHECKPOINT__KIND__ABANDONED;
-    bool lets_go = message.kind != TERSE__CHECKPOINT__KIND__COMMITTED && ts_checkpoint_is_last(job, of->version);
-    if (lets_go && ((current && worker && job->server->watch.on) || again)) return;
+    bool lets_go = message.kind != TERSE__CHECKPOINT__KIND__COMMITTED && after_last;
+    if (lets_go && (another || (current && worker && job->server->watch.on))) return;
     ts_checkpoint_send(job, worker, index, &message);
 }
 
@@ -315,7 +332,7 @@ static void on_planned(ts_job *job, bool worker, uint32_t index) {
     uint8_t *known = &lead->answers[number_of(job, worker, index)];
     bool news = !(*known & TS_ANSWER_PLANNED);
     *known |= TS_ANSWER_PLANNED;
-    if (news && !worker && index == 1 && job->server->watch.on) say_plan(job); /* now everybody may know */
+    if (news && !worker && index == 1 && job->server->watch.on && !job->own) say_plan(job); /* now everybody may know */
 }
 
 static void on_passed(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {
@@ -324,7 +341,7 @@ static void on_passed(ts_job *job, bool worker, uint32_t index, const Terse__Che
     ts_log(TS_LOG_DEBUG, "checkpoint", "a plan came too late", "step=%" PRIu64 " gap=%" PRIu64, c->version, c->lead.gap);
     if (c->lead.gap < GAP_MAX) c->lead.gap *= 2;
     if (c->lead.stop) c->lead.requested = true;
-    abandon(job, NULL);
+    plan_anew(job);
 }
 
 terse_status ts_checkpoint_lead_message(struct ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {

@@ -12,6 +12,7 @@
 #include "common/base/run_dir.h"
 #include "common/net/mpi_transport.h"
 #include "common/net/pump.h"
+#include "server/loop_late.h"
 #include "server/server_status.h"
 
 #define TICK_MS 50u
@@ -41,7 +42,7 @@ typedef struct {
     ts_transport *transport;
     bool daemon;          /* jobs join and leave */
     uint64_t reported_us;
-    uint64_t ticked_us, late_us; /* the last tick; how late one was at most, since that was asked for last */
+    ts_lateness late;
     bool report_failed;   /* said once */
     bool command_known;   /* by which workers come back */
     bool drains;          /* the jobs have been told */
@@ -204,22 +205,16 @@ static void report(server_loop *loop) {
            ts_mpi_transport_run_dir(loop->transport));
 }
 
-/* How long the loop was kept from what it should have done by then. */
-static void note_late(server_loop *loop) {
-    uint64_t now_us = uv_hrtime() / 1000, due_us = loop->ticked_us + TICK_MS * 1000u;
-    if (loop->ticked_us > 0 && now_us > due_us && now_us - due_us > loop->late_us) loop->late_us = now_us - due_us;
-    loop->ticked_us = now_us;
-}
-
 static void dump(server_loop *loop) {
     ts_server_dump(loop->server, stderr);
-    fprintf(stderr, "  loop: since the last dump a tick came %.1f ms late at most\n", (double)loop->late_us * 1e-3);
-    loop->late_us = 0;
+    fprintf(stderr, "  loop: since the last dump a tick came %.1f ms late at most; %.1f ms without the time that others had the processors\n",
+            (double)loop->late.late_us * 1e-3, (double)loop->late.own_us * 1e-3);
+    ts_lateness_clear(&loop->late);
 }
 
 static void on_tick(uv_timer_t *timer) {
     server_loop *loop = timer->data;
-    note_late(loop);
+    ts_lateness_tick(&loop->late, uv_hrtime() / 1000, TICK_MS * 1000u);
     if (loop->daemon) tend_daemon(loop);
     ts_server_tick(loop->server);
     if (loop->guest) loop->guest->tick(loop->guest->context);
@@ -280,6 +275,7 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
     loop->last = &loop->first;
     loop->neighbours = UINT32_MAX;
     loop->transport = transport;
+    loop->late = ts_lateness_start();
     terse_status status = uv_loop_init(&loop->loop) == 0 ? TERSE_OK : TERSE_EIO;
     if (status != TERSE_OK) {
         ts_mem_free(loop);
@@ -310,6 +306,7 @@ terse_status ts_loop_run(const ts_config *config, ts_transport *transport, const
 out:
     ts_server_destroy(loop->server);
     uv_loop_close(&loop->loop);
+    ts_lateness_end(&loop->late);
     ts_mem_free(loop);
     return status;
 }

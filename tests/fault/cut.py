@@ -148,7 +148,7 @@ def server_cut_and_replaced(folder, state):
     calm = os.path.join(folder, "calm")
     os.mkdir(calm)
     wanted = WELL.findall(cut_in(calm, "push", [], overrides=["servers.replicas=1"], checkpoints=False))
-    text = cut_in(folder, state, [SERVER_HOSTS[1]], overrides=["servers.replicas=1"], checkpoints=False)
+    text = cut_in(folder, state, [SERVER_HOSTS[1]], overrides=["servers.replicas=1", "checkpoint.every_steps=2"])
     ended = WELL.findall(text)
     assert len(wanted) == WORKERS and sorted(ended) == sorted(wanted), f"{ended}, not {wanted}\n{text}"
     assert f"server {VICTIMS['server']}" in text or state == "shutdown", text

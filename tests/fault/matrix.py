@@ -7,6 +7,7 @@ the build's folder. What must come of each is in README.md beside this file. Clo
 """
 import argparse
 import fnmatch
+import glob
 import os
 import re
 import signal
@@ -60,11 +61,22 @@ def struck(victim, number):
     return cell
 
 
+def gone_on_from(folder, want):
+    """From each checkpoint that is there, the oldest too: the bits of the undisturbed. Returns how many there were."""
+    found = sorted(glob.glob(os.path.join(folder, "ckpt", "ckpt-*", "manifest.json")))
+    for manifest in found:
+        run, _ = launch(folder, "none", 0, 0, ["servers.replicas=1", "checkpoint.at_end=false", "checkpoint.every_steps=0",
+                                              f"checkpoint.resume={os.path.dirname(manifest)}"])
+        ended = WELL.findall(end(run, time.monotonic(), {}))
+        assert len(ended) == WORKERS and {h for _, h in ended} == {want}, f"{manifest}: {ended}, not {want}\n{run.text()}"
+    return len(found)
+
+
 def replaced(victim):
-    """A server with a replica dies: nothing is lost, nobody notices, not a bit is different."""
+    """A server with a replica dies: nothing is lost, nobody notices, not a bit is different, nor in any checkpoint."""
     def cell(folder, state):
         want = undisturbed(folder)
-        run, place = launch(folder, state, 2, signal.SIGKILL, ["servers.replicas=1"], checkpoints=False)
+        run, place = launch(folder, state, 2, signal.SIGKILL, ["servers.replicas=1", "checkpoint.every_steps=2", "checkpoint.keep=9"])
         try:
             ranks = run.all_ranks(SERVERS + WORKERS)
             pid = ranks[VICTIMS[victim]]
@@ -76,6 +88,8 @@ def replaced(victim):
         ended = WELL.findall(text)
         assert len(ended) == WORKERS and {h for _, h in ended} == {want}, f"{ended}, not {want}\n{text}"
         assert f"server {VICTIMS[victim]}" in text or state == "shutdown", text
+        whole_checkpoints(folder)
+        assert gone_on_from(folder, want) > 0, text
     return cell
 
 
@@ -183,7 +197,7 @@ def cells():
             yield from ((f"{victim}-{name}-{state}", struck(victim, number), state) for state in STATES)
         yield from ((f"{victim}-slow-{state}", slow(victim), state) for state in STATES)
         if victim.startswith("server"):
-            yield from ((f"{victim}-replaced-{state}", replaced(victim), state) for state in STATES if state != "checkpoint")
+            yield from ((f"{victim}-replaced-{state}", replaced(victim), state) for state in STATES)
     for name, function in (("job-kill", all_workers_killed), ("mpirun-kill", mpirun_struck(signal.SIGKILL)),
                            ("mpirun-stop", mpirun_struck(signal.SIGSTOP))):
         yield from ((f"{name}-{state}", function, state) for state in STATES)

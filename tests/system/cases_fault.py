@@ -16,7 +16,8 @@ import matrix  # noqa: E402
 from launch import Run, Skipped, job  # noqa: E402
 
 CHOSEN = ["worker-kill-*", "server-kill-*", "worker-0-kill-barrier", "worker-stop-pull", "server-stop-push", "server-0-kill-pull",
-          "job-kill-idle", "mpirun-kill-push", "mpirun-stop-pull", "worker-slow-push", "server-replaced-pull", "server-0-replaced-push", "clock-jump",
+          "job-kill-idle", "mpirun-kill-push", "mpirun-stop-pull", "worker-slow-push", "server-replaced-pull", "server-0-replaced-push",
+          "server-0-replaced-checkpoint", "clock-jump",
           "worker-cut-pull", "server-cut-replaced-push", "worker-heals-1"]
 
 

