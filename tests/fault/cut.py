@@ -207,4 +207,4 @@ def cells():
     for name, function in (("worker-cut", worker_cut), ("server-cut", server_cut), ("job-cut", workers_cut), ("mpirun-cut", mpirun_cut)):
         yield from ((f"{name}-{state}", function, state) for state in STATES)
     yield from ((f"worker-heals-{seed}", worker_heals(seed), "random") for seed in range(1, 7))
-    yield from ((f"server-cut-replaced-{state}", server_cut_and_replaced, state) for state in STATES if state != "checkpoint")
+    yield from ((f"server-cut-replaced-{state}", server_cut_and_replaced, state) for state in STATES)
