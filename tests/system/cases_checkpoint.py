@@ -153,7 +153,7 @@ def sigterm_at_a_worker_drains(folder, seconds):
 
 def sigusr1_is_a_checkpoint(folder, seconds):
     run, summary = start(folder, MLP, 2, 2, ["checkpoint.at_end=false"], seconds)
-    assert run.wait_for("training starts:", 40), run.text()
+    assert run.wait_for('process=server1 from=job msg="training starts"', 40), run.text()  # and not only at a worker
     kill(run.ranks()[1], signal.SIGUSR1)  # a server that is not the first asks it
     finished(run, summary)
     found = manifests(os.path.join(folder, "ckpt"))
