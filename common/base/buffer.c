@@ -38,6 +38,8 @@ void ts_buffer_unref(ts_buffer *buffer) {
 
 bool ts_buffer_sole(const ts_buffer *buffer) { return __atomic_load_n(&buffer->references, __ATOMIC_ACQUIRE) == 1; }
 
+bool ts_buffer_held_by(const ts_buffer *buffer, int count) { return __atomic_load_n(&buffer->references, __ATOMIC_ACQUIRE) <= count; }
+
 terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) {
     size_t need;
     if (!ts_mem_add(buffer->len, more, &need)) return TERSE_ENOMEM;

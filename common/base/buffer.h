@@ -39,6 +39,8 @@ ts_buffer *ts_buffer_ref(ts_buffer *buffer);
 void ts_buffer_unref(ts_buffer *buffer);
 /* Whether the caller's reference is the only one, so that it may be written to. Thread: any. */
 bool ts_buffer_sole(const ts_buffer *buffer);
+/* Whether there are no more references than `count`. Thread: any. */
+bool ts_buffer_held_by(const ts_buffer *buffer, int count);
 /* Room for `more` bytes behind len; only while nobody else holds it. Returns TERSE_ENOMEM. */
 terse_status ts_buffer_reserve(ts_buffer *buffer, size_t more) TERSE_NODISCARD;
 

@@ -72,11 +72,13 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uin
                                    size_t count) TERSE_NODISCARD;
 /*
  * The same, and gradient stays as it is until ts_client_recall; a large one may then travel from where it lies. Whoever lends
- * asks has_lent when the step is over: whether some of what was lent is still needed; then recall takes copies, while
- * nobody moves bytes. It returns TERSE_OK or the failure.
+ * asks when the step is over whether some of what was lent is still needed (has_lent); then lets the transport go on as long
+ * as it has some of it (lent_under_way), unless the client has FAILED, since whoever receives may read it from here; and
+ * then has copies taken of the rest (recall), while nobody moves bytes. It returns TERSE_OK or the failure.
  */
 terse_status ts_client_push_lent(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
 bool ts_client_has_lent(ts_client *client);
+bool ts_client_lent_under_way(const ts_client *client);
 terse_status ts_client_recall(ts_client *client) TERSE_NODISCARD;
 /* Whether the servers have acknowledged all of the tensor's pushes. */
 bool ts_client_pushed(ts_client *client, uint32_t tensor);

@@ -162,6 +162,7 @@ struct ts_client {
     struct {
         ts_buffer *owner;    /* of gradients, in the frames' eyes; NULL before the first */
         ts_buffer **frames;  /* references: of which the packet is a gradient that the user has lent */
+        uint32_t *slices;    /* whose each is */
         uint32_t count, room;
         ts_frame_sum *sum;
     } lent;

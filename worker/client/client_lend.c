@@ -21,6 +21,9 @@ static terse_status prepare(ts_client *client) {
     ts_buffer **frames = ts_mem_realloc(client->lent.frames, room, sizeof(ts_buffer *));
     TS_REQUIRE(frames, TERSE_ENOMEM);
     client->lent.frames = frames;
+    uint32_t *slices = ts_mem_realloc(client->lent.slices, room, sizeof *slices);
+    TS_REQUIRE(slices, TERSE_ENOMEM);
+    client->lent.slices = slices;
     client->lent.room = room;
     return TERSE_OK;
 }
@@ -63,6 +66,7 @@ terse_status ts_client_lend(ts_client *client, uint32_t t, uint32_t slice, size_
         ts_buffer_unref(frame);
         return status;
     }
+    client->lent.slices[client->lent.count] = slice;
     client->lent.frames[client->lent.count++] = ts_buffer_ref(frame);
     *out = frame;
     return TERSE_OK;
@@ -73,10 +77,19 @@ bool ts_client_has_lent(ts_client *client) {
     for (uint32_t i = 0; i < client->lent.count; i++) {
         ts_buffer *frame = client->lent.frames[i];
         if (ts_buffer_sole(frame)) ts_buffer_unref(frame);
-        else client->lent.frames[kept++] = frame;
+        else client->lent.slices[kept] = client->lent.slices[i], client->lent.frames[kept++] = frame;
     }
     client->lent.count = kept;
     return kept > 0;
+}
+
+bool ts_client_lent_under_way(const ts_client *client) {
+    for (uint32_t i = 0; i < client->lent.count; i++) {
+        const ts_buffer *frame = client->lent.frames[i];
+        int here = client->outbox.slots[client->lent.slices[i]].frame == frame ? 2 : 1; /* the outbox, and this list */
+        if (!ts_buffer_held_by(frame, here)) return true;
+    }
+    return false;
 }
 
 terse_status ts_client_recall(ts_client *client) {
@@ -99,6 +112,7 @@ terse_status ts_client_recall(ts_client *client) {
 void ts_client_lent_free(ts_client *client) {
     for (uint32_t i = 0; i < client->lent.count; i++) ts_buffer_unref(client->lent.frames[i]);
     ts_mem_free(client->lent.frames);
+    ts_mem_free(client->lent.slices);
     ts_frame_sum_destroy(client->lent.sum);
     ts_buffer_unref(client->lent.owner);
 }

@@ -241,6 +241,13 @@ static bool all_pulled(terse *client, void *argument) {
 /* The step is over, and its gradients are the user's again. */
 static terse_status recall(terse *client, terse_status status) {
     if (!ts_client_has_lent(client->client)) return status;
+    while (ts_client_lent_under_way(client->client) && ts_client_get_state(client->client) != TS_CLIENT_FAILED) {
+        pthread_mutex_unlock(&client->mutex);
+        bool moved = client->comm && ts_comm_thread_poll(client->comm);
+        if (!moved) nanosleep(&(struct timespec){.tv_nsec = NAP_MIN_NS}, NULL);
+        pthread_mutex_lock(&client->mutex);
+        if (!client->comm) ts_terse_progress(client);
+    }
     if (client->comm) { /* nobody sends them meanwhile */
         pthread_mutex_unlock(&client->mutex);
         ts_comm_thread_hold(client->comm);
