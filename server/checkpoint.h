@@ -185,7 +185,9 @@ void ts_checkpoint_say_all(struct ts_job *job, Terse__Checkpoint__Kind kind, uin
 void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part);
 /* This server's own part is written or failed. */
 void ts_checkpoint_lead_own(struct ts_job *job);
-void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, uint64_t keep_from);
+/* of: [borrow] the manifest that was written. */
+void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, const ts_ckpt_manifest *of,
+                                  uint64_t keep_from);
 
 /* checkpoint_resume.c */
 /* The last complete checkpoint, for the message when the job ends. */

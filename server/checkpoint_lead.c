@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints at server 0: when there is one, who has reported, when it is complete. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,9 +107,10 @@ static void end_plan(ts_job *job) {
 /* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
 static bool may_plan(const ts_job *job) { return job->members.gone <= job->members.lost; }
 
-/* This checkpoint will not be. reason: NULL when nothing is wrong. */
+/* This checkpoint will not be; never once its manifest is being written. reason: NULL when nothing is wrong. */
 static void abandon(ts_job *job, const char *reason) {
     ts_checkpoint *c = &job->checkpoint;
+    assert(!c->lead.committing);
     if (reason)
         ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up; the training goes on", "step=%" PRIu64 " reason=\"%s\"",
                c->version, reason);
@@ -233,8 +235,10 @@ void ts_checkpoint_lead_own(struct ts_job *job) {
     c->lead.written_us = ts_server_now(job->server);
 }
 
-void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, uint64_t keep_from) {
+void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const ts_error *error, const ts_ckpt_manifest *of,
+                                  uint64_t keep_from) {
     ts_checkpoint *c = &job->checkpoint;
+    assert(c->lead.active && c->lead.committing);
     if (status != TERSE_OK) {
         c->lead.committing = false;
         abandon(job, error->text[0] ? error->text : terse_strerror(status));
@@ -243,8 +247,8 @@ void ts_checkpoint_lead_committed(struct ts_job *job, terse_status status, const
     uint64_t bytes = 0;
     uint32_t parts = job->server->transport->servers + job->members.launched;
     for (uint32_t i = 0; i < parts; i++) bytes += c->lead.parts[i].bytes;
-    c->committed_serial = c->serial;
-    ts_checkpoint_remember(job, c->version);
+    c->committed_serial = of->serial;
+    ts_checkpoint_remember(job, of->version);
     c->lead.gap = FIRST_GAP;
     ts_log(TS_LOG_INFO, "checkpoint", "a checkpoint is complete", "step=%" PRIu64 " folder=%s/%s bytes=%" PRIu64 " took_s=%.2f",
            c->version, c->dir, c->folder, bytes, (double)(ts_server_now(job->server) - c->began_us) / 1e6);
@@ -315,10 +319,11 @@ static void on_report(ts_job *job, bool worker, uint32_t index, const Terse__Che
     char reason[TS_ERROR_CHARS];
     if (c->lead.active && message->serial == c->serial) {
         c->lead.answers[number] |= TS_ANSWER_PLANNED;
-        if (message->kind == TERSE__CHECKPOINT__KIND__FAILED) {
+        bool counts = !c->lead.committing && (!worker || wanted(job, index)); /* one that was given up may be back, and say so */
+        if (message->kind == TERSE__CHECKPOINT__KIND__FAILED && counts) {
             snprintf(reason, sizeof reason, "%s: %.800s", name_of(job, worker, index), message->reason);
             abandon(job, reason);
-        } else if (!c->lead.committing) {
+        } else if (message->kind == TERSE__CHECKPOINT__KIND__WRITTEN && !c->lead.committing) {
             c->lead.answers[number] |= TS_ANSWER_REPORTED;
             c->lead.parts[number] = (ts_ckpt_part){.bytes = message->bytes, .seal = message->seal};
         }

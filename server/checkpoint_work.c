@@ -235,8 +235,9 @@ static uint64_t remove_old(const ts_job *job, uint64_t serial) {
 static void run_commit(void *argument) {
     work *w = argument;
     const ts_checkpoint *c = &w->job->checkpoint;
-    char *path = NULL;
-    w->status = ts_ckpt_path(c->dir, c->folder, TS_CKPT_MANIFEST, &path);
+    char folder[TS_CKPT_NAME_CHARS], *path = NULL;
+    ts_ckpt_folder_name(w->manifest.serial, w->manifest.version, folder);
+    w->status = ts_ckpt_path(c->dir, folder, TS_CKPT_MANIFEST, &path);
     if (w->status == TERSE_OK) w->status = ts_ckpt_manifest_write(&w->manifest, path, &w->error);
     ts_mem_free(path);
     if (w->status == TERSE_OK) w->keep_from = remove_old(w->job, w->manifest.serial);
@@ -248,7 +249,7 @@ static void done_commit(void *argument) {
     work result = *w;
     w->manifest = (ts_ckpt_manifest){0};
     over(w);
-    ts_checkpoint_lead_committed(job, result.status, &result.error, result.keep_from);
+    ts_checkpoint_lead_committed(job, result.status, &result.error, &result.manifest, result.keep_from);
     ts_ckpt_manifest_free(&result.manifest);
 }
 
@@ -275,7 +276,7 @@ void ts_checkpoint_commit(struct ts_job *job) {
     terse_status status = w ? fill_manifest(job, &w->manifest) : TERSE_ENOMEM;
     if (status == TERSE_OK) status = submit(job, run_commit, done_commit, w);
     else if (w) ts_ckpt_manifest_free(&w->manifest);
-    if (status != TERSE_OK) ts_checkpoint_lead_committed(job, status, &(ts_error){""}, 0);
+    if (status != TERSE_OK) ts_checkpoint_lead_committed(job, status, &(ts_error){""}, &(ts_ckpt_manifest){0}, 0);
 }
 
 /* ---- this server's own old parts, where the others' disks are not seen ------------------------------------------------ */
