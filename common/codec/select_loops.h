@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "common/codec/quantise_kernels.h"
-#include "common/codec/sweep_avx2.h"
+#include "common/codec/waiting_hits.h"
 
 #define BLOCK TS_SELECT_GROUP /* elements to a word of hits */
 #define STRETCH 8192          /* elements between two looks at how many hits there are */
 #define FIRST_STRETCH 256     /* and before the first one */
 #define MANY 4                /* one hit in so many blocks and more: words are emptied without asking */
 #define DENSE 16              /* so many hits in a word are taken by eights */
-#define HITS_AHEAD 128        /* room for hits that is asked for so early */
 #define SURE 2                /* hits taken from a word without asking whether they are there */
+#define WORDS_LISTED 16       /* words whose hits are taken together, behind all of them */
 
 /* Magnitudes above it are taken; those that will be flushed only when all are. */
 INLINE __m256i floor_of(const ts_candidates *c, sweep_kind kind) {
@@ -56,9 +56,9 @@ INLINE bool take_group(const ts_sweep *view, size_t i, size_t ahead, __m256i bel
     return true;
 }
 
-INLINE void put_hit(const float *residual, size_t at, ts_candidates *c, size_t count) {
-    memcpy(c->bits + count, residual + at, sizeof *c->bits);
-    c->index[count] = (uint32_t)at;
+INLINE void put_hit(const float *residual, size_t at, waiting_hits *w, size_t count) {
+    memcpy(w->bits + count, residual + at, sizeof *w->bits);
+    w->index[count] = (uint32_t)at;
 }
 
 /* Which lanes are set, one number a lane, the others behind them: bytes are gathered by a parallel extract. */
@@ -73,47 +73,48 @@ INLINE __m256i load8(const uint32_t *from) { return _mm256_loadu_si256((const __
 INLINE void store8(uint32_t *to, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)to, v); }
 
 /* All eight lanes of a word's bytes, whatever is in them. */
-INLINE void put_dense(const float *residual, size_t i, uint64_t hits, ts_candidates *c) {
-    size_t count = c->count;
+INLINE void put_dense(const float *residual, size_t i, uint64_t hits, waiting_hits *w) {
+    size_t count = w->count;
     for (size_t j = i; j < i + BLOCK; j += 8, hits >>= 8) {
         __m256i lanes = set_lanes(hits & 0xFF);
-        store8(c->index + count, _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)j), lanes));
-        _mm256_storeu_ps((float *)(void *)(c->bits + count),
+        store8(w->index + count, _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)j), lanes));
+        _mm256_storeu_ps((float *)(void *)(w->bits + count),
                          _mm256_permutevar8x32_ps(_mm256_loadu_ps(residual + j), lanes));
         count += (size_t)__builtin_popcountll(hits & 0xFF);
     }
-    c->count = count;
-}
-
-/* Candidates are written so seldom that the memory they go to would be waited for, and all stores behind with it. */
-INLINE void ask_for_room(const ts_candidates *c) {
-    _mm_prefetch((const char *)(c->index + c->count + HITS_AHEAD), _MM_HINT_T0);
-    _mm_prefetch((const char *)(c->bits + c->count + HITS_AHEAD), _MM_HINT_T0);
+    w->count = count;
 }
 
 /*
- * Appends the hits of the block that starts at element i. `many`: the first ones are written whether they are there or
- * not; what is written behind the last is room that TS_SELECT_GROUP leaves.
+ * Takes the hits of the block that starts at element i. `many`: the first ones are written whether they are there or
+ * not; what is written behind the last does not count.
  */
-INLINE void empty_word(const float *residual, size_t i, uint64_t hits, ts_candidates *c, bool many) {
+INLINE void empty_word(const float *residual, size_t i, uint64_t hits, waiting_hits *w, ts_candidates *c, bool many) {
     if (!many && __builtin_expect(hits == 0, 1)) return;
     if (__builtin_popcountll(hits) >= DENSE) {
-        put_dense(residual, i, hits, c);
+        put_dense(residual, i, hits, w);
+        list_hits(w, c);
         return;
     }
-    size_t count = c->count;
-    if (many) ask_for_room(c);
+    size_t count = w->count;
     for (int j = 0; many && j < SURE; j++) {
-        put_hit(residual, i + (size_t)__builtin_ctzll(hits | (uint64_t)1 << (BLOCK - 1)), c, count);
+        put_hit(residual, i + (size_t)__builtin_ctzll(hits | (uint64_t)1 << (BLOCK - 1)), w, count);
         count += hits != 0;
         hits &= hits - 1;
     }
     while (__builtin_expect(hits != 0, 0)) {
-        put_hit(residual, i + (size_t)__builtin_ctzll(hits), c, count++);
+        put_hit(residual, i + (size_t)__builtin_ctzll(hits), w, count++);
         hits &= hits - 1;
-        if (!many) ask_for_room(c);
     }
-    c->count = count;
+    w->count = count;
+    list_hits(w, c);
+}
+
+/* What the vectors leave to the reference goes into the list itself. */
+INLINE void take_scalar(ts_sweep *s, size_t i, size_t end, waiting_hits *w, ts_candidates *c) {
+    end_waiting(w, c);
+    (void)ts_select_scalar(s, i, end, c);
+    begin_waiting(w, c);
 }
 
 /* Copies a block's old values aside. */
@@ -127,17 +128,17 @@ INLINE void save(const ts_sweep *s, const ts_undo *undo, size_t i, sweep_kind ki
 }
 
 /* Takes in one block, whose hits find room. */
-INLINE void take_block(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, size_t ahead, ts_candidates *c,
-                       __m256i below, sweep_kind kind, bool many) {
+INLINE void take_block(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, size_t ahead, waiting_hits *w,
+                       ts_candidates *c, __m256i below, sweep_kind kind, bool many) {
     uint32_t low, high;
     save(view, undo, i, kind);
     if (__builtin_expect(!take_group(view, i, ahead, below, kind, many, &low), 0)) {
-        (void)ts_select_scalar(s, i, i + BLOCK, c);
+        take_scalar(s, i, i + BLOCK, w, c);
     } else if (__builtin_expect(!take_group(view, i + GROUP, ahead, below, kind, many, &high), 0)) {
-        empty_word(view->residual, i, low, c, false);
-        (void)ts_select_scalar(s, i + GROUP, i + BLOCK, c);
+        empty_word(view->residual, i, low, w, c, false);
+        take_scalar(s, i + GROUP, i + BLOCK, w, c);
     } else {
-        empty_word(view->residual, i, (uint64_t)high << GROUP | low, c, many);
+        empty_word(view->residual, i, (uint64_t)high << GROUP | low, w, c, many);
     }
 }
 
@@ -145,8 +146,8 @@ INLINE void take_block(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, s
  * Takes in a turn: first all of it, then its words are emptied while memory is asked for what comes after the next turn.
  * One element that is not finite, and the rest of the turn is the reference's.
  */
-INLINE void take_turn(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, ts_candidates *c, __m256i below,
-                      sweep_kind kind) {
+INLINE void take_turn(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, waiting_hits *w,
+                      ts_candidates *c, __m256i below, sweep_kind kind) {
     uint32_t hits[TURN / GROUP] = {0};
     size_t done = 0;
     for (; done < TURN; done += GROUP) {
@@ -156,52 +157,88 @@ INLINE void take_turn(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, si
     for (size_t at = 0; at < done; at += BLOCK) {
         ask_sweep(view, i + at, kind, TURN_AHEAD);
         ask_sweep(view, i + at + GROUP, kind, TURN_AHEAD);
-        empty_word(view->residual, i + at, (uint64_t)hits[at / GROUP + 1] << GROUP | hits[at / GROUP], c, true);
+        empty_word(view->residual, i + at, (uint64_t)hits[at / GROUP + 1] << GROUP | hits[at / GROUP], w, c, true);
     }
-    if (__builtin_expect(done < TURN, 0)) (void)ts_select_scalar(s, i + done, i + TURN, c);
+    if (__builtin_expect(done < TURN, 0)) take_scalar(s, i + done, i + TURN, w, c);
 }
 
-INLINE bool has_room(const ts_candidates *c) { return c->count + TS_SELECT_GROUP <= c->capacity; }
+/* Takes in WORDS_LISTED blocks with hints, then empties those words that hold something: no branch depends on a hit. */
+INLINE void take_listed(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, waiting_hits *w,
+                        ts_candidates *c, __m256i below, sweep_kind kind) {
+    const size_t end = i + WORDS_LISTED * BLOCK;
+    uint64_t words[WORDS_LISTED];
+    size_t at[WORDS_LISTED], listed = 0;
+    bool finite = true;
+    while (i < end && finite) {
+        uint32_t low, high = 0;
+        save(view, undo, i, kind);
+        if (__builtin_expect(!take_group(view, i, AHEAD_ALONE, below, kind, true, &low), 0)) break;
+        finite = take_group(view, i + GROUP, AHEAD_ALONE, below, kind, true, &high);
+        words[listed] = (uint64_t)high << GROUP | low;
+        at[listed] = i;
+        listed += words[listed] != 0;
+        i += finite ? BLOCK : GROUP;
+    }
+    for (size_t j = 0; j < listed; j++) empty_word(view->residual, at[j], words[j], w, c, true);
+    if (__builtin_expect(i < end, 0)) take_scalar(s, i, end, w, c);
+}
+
+INLINE bool has_room(const ts_candidates *c, const waiting_hits *w, size_t elems) {
+    return c->count + w->count + elems <= c->capacity;
+}
 
 /* Whole blocks of the elements from i to end - 1, in one place or in two that are `half` apart. */
-INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t end, size_t half, ts_candidates *c,
-                           sweep_kind kind, bool many) {
+INLINE size_t take_stretch(ts_sweep *s, const ts_sweep *view, size_t i, size_t end, size_t half, waiting_hits *w,
+                           ts_candidates *c, sweep_kind kind, bool many) {
     const __m256i below0 = floor_of(&c[0], kind), below1 = half ? floor_of(&c[1], kind) : below0;
     const ts_undo *undo0 = view->undo, *undo1 = view->undo ? view->undo + 1 : NULL;
     const size_t ahead = half && ts_cpu_asks() ? AHEAD : ahead_alone();
-    for (; many && !half && ts_cpu_turns() && i + TURN <= end && c->count + TURN <= c->capacity; i += TURN) {
-        take_turn(s, view, undo0, i, c, below0, kind);
+    for (; many && !half && ts_cpu_turns() && i + TURN <= end && has_room(c, w, TURN); i += TURN) {
+        take_turn(s, view, undo0, i, w, c, below0, kind);
     }
     for (; i + BLOCK <= end; i += BLOCK) {
-        if (!has_room(&c[0]) || (half && !has_room(&c[1]))) return i;
-        take_block(s, view, undo0, i, ahead, &c[0], below0, kind, many);
-        if (half) take_block(s, view, undo1, half + i, ahead, &c[1], below1, kind, many);
+        if (!has_room(&c[0], &w[0], BLOCK) || (half && !has_room(&c[1], &w[1], BLOCK))) return i;
+        take_block(s, view, undo0, i, ahead, &w[0], &c[0], below0, kind, many);
+        if (half) take_block(s, view, undo1, half + i, ahead, &w[1], &c[1], below1, kind, many);
     }
     return i;
 }
 
 /* As take_stretch; the way words are emptied follows what the stretch before had. */
-INLINE size_t take_all(ts_sweep *s, size_t i, size_t end, size_t half, ts_candidates *c, sweep_kind kind) {
-    const ts_sweep view = *s; /* vector stores may alias anything but this */
+INLINE size_t take_all(ts_sweep *s, const ts_sweep *view, size_t i, size_t end, size_t half, waiting_hits *w,
+                       ts_candidates *c, sweep_kind kind) {
     bool many = false;
     for (size_t stretch = FIRST_STRETCH; i + BLOCK <= end; stretch = STRETCH) {
-        size_t stop = end - i < stretch ? end : i + stretch, had = c[0].count;
-        size_t next = many ? take_stretch(s, &view, i, stop, half, c, kind, true)
-                           : take_stretch(s, &view, i, stop, half, c, kind, false);
+        size_t stop = end - i < stretch ? end : i + stretch, had = c[0].count + w[0].count;
+        size_t next = many ? take_stretch(s, view, i, stop, half, w, c, kind, true)
+                           : take_stretch(s, view, i, stop, half, w, c, kind, false);
         if (next + BLOCK <= stop) return next;
-        many = (c[0].count - had) * MANY >= (next - i) / BLOCK;
+        many = (c[0].count + w[0].count - had) * MANY >= (next - i) / BLOCK;
         i = next;
     }
     return i;
 }
 
-INLINE size_t select_body(ts_sweep *s, size_t first, size_t end, ts_candidates *c, sweep_kind kind) {
-    size_t i = take_all(s, first, end, 0, c, kind);
-    return has_room(c) ? ts_select_scalar(s, i, end, c) : i;
+INLINE size_t select_body(ts_sweep *s, size_t i, size_t end, ts_candidates *c, sweep_kind kind) {
+    const ts_sweep view = *s; /* vector stores may alias anything but this */
+    const __m256i below = floor_of(c, kind);
+    const size_t listed = WORDS_LISTED * BLOCK;
+    waiting_hits w;
+    begin_waiting(&w, c);
+    for (; ts_cpu_reach() == TS_REACH_MIDDLE && i + listed <= end && has_room(c, &w, listed); i += listed) {
+        take_listed(s, &view, view.undo, i, &w, c, below, kind);
+    }
+    i = take_all(s, &view, i, end, 0, &w, c, kind);
+    end_waiting(&w, c);
+    return c->count + BLOCK <= c->capacity ? ts_select_scalar(s, i, end, c) : i;
 }
 
-INLINE size_t pair_body(ts_sweep *s, size_t first, size_t end, size_t half, ts_candidates c[2], sweep_kind kind) {
-    size_t i = take_all(s, first, end, half, c, kind);
+INLINE size_t pair_body(ts_sweep *s, size_t i, size_t end, size_t half, ts_candidates c[2], sweep_kind kind) {
+    const ts_sweep view = *s;
+    waiting_hits w[2];
+    for (int p = 0; p < 2; p++) begin_waiting(&w[p], &c[p]);
+    i = take_all(s, &view, i, end, half, w, c, kind);
+    for (int p = 0; p < 2; p++) end_waiting(&w[p], &c[p]);
     return i + BLOCK <= end ? i : ts_kernels_scalar.select_pair(s, i, end, half, c);
 }
 
