@@ -255,6 +255,16 @@ static void report(ts_job *job) {
     ts_checkpoint_send(job, false, 0, &message);
 }
 
+/* own: an own part, whose server does not lead. */
+static void say_request(ts_job *own, const char *stop) {
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
+    message.stop = stop != NULL;
+    message.reason = (char *)(uintptr_t)(stop ? stop : "");
+    own->checkpoint.wish_us = ts_server_now(own->server) + REPORT_US;
+    ts_checkpoint_send(own, false, 0, &message);
+}
+
 void ts_checkpoint_advance(struct ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     if (!c->on || job->mute || !ts_job_runs(job)) return;
@@ -271,6 +281,8 @@ void ts_checkpoint_advance(struct ts_job *job) {
     /* Without rounds a slice may be at the cut because somebody has left. */
     for (uint32_t s = 0; s < job->store.count && c->state == TS_CUT_AHEAD && job->consistency->alone; s++)
         ts_checkpoint_reached(job, &job->store.slices[s]);
+    /* It may be lost, or its hearer with it. */
+    if (!job->own && c->stop_wish[0] && !ts_checkpoint_lead(job) && ts_server_now(job->server) >= c->wish_us) say_request(job, c->stop_wish);
     if (c->from == TS_FROM_UNKNOWN) ts_checkpoint_ask(job);
     else if (ts_job_leads(job)) ts_checkpoint_lead_advance(job);
     else report(job);
@@ -330,11 +342,14 @@ terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Ters
     const ts_peer *from = &server->transport->peers[peer];
     bool worker = from->role == TS_ROLE_WORKER;
     uint32_t index = !worker && message->part > 0 ? message->part - 1 : from->index;
-    TS_REQUIRE(job->checkpoint.on, TERSE_ESTATE);
+    bool on = job->checkpoint.on;
+    TS_REQUIRE(on || (ts_job_leads(job) && message->kind == TERSE__CHECKPOINT__KIND__REQUEST), TERSE_ESTATE);
     TS_REQUIRE(worker || index < server->transport->servers, TERSE_ECORRUPT);
-    if (!job->checkpoint.dir) return TERSE_OK; /* before our first tick: it comes again */
+    if (on && !job->checkpoint.dir) return TERSE_OK; /* before our first tick: it comes again */
     /* Of one that is dead, or not known here to be: if it matters it comes again. */
     if (!worker && ts_replica_host(server, index) != from->index) return TERSE_OK;
+    if (!on && message->stop) ts_checkpoint_stop_without(job, message->reason);
+    if (!on) return TERSE_OK;
     if (ts_job_leads(job)) return ts_checkpoint_lead_message(job, worker, index, message);
     TS_REQUIRE(!worker && index == 0, TERSE_EPEER);
     return from_lead(job, message);
@@ -342,10 +357,17 @@ terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Ters
 
 /* ---- questions ------------------------------------------------------------------------------------------------------------- */
 
+/* The one after the last step is under way, or to come. */
+static bool last_is_due(const ts_job *own) {
+    const ts_checkpoint *c = &own->checkpoint;
+    bool due = own->server->config->checkpoint.at_end && ts_checkpoint_is_last(own, ts_checkpoint_position(own)) && !c->last_over;
+    return ts_checkpoint_pending(own) || (due && !ts_checkpoint_last_is_complete(own));
+}
+
 bool ts_checkpoint_request(struct ts_job *job, const char *stop) {
     ts_job *own = ts_job_own(job), *leads = ts_checkpoint_lead(job);
-    if (!own->checkpoint.on || !own->training || own->members.done == own->members.count) return false;
-    if (leads && !leads->checkpoint.on) return false;
+    if (!own->checkpoint.on || !own->training || (leads && !leads->checkpoint.on)) return false;
+    if (own->members.done == own->members.count) return last_is_due(own);
     if (leads) {
         ts_checkpoint_lead_state *lead = &leads->checkpoint.lead;
         lead->requested = true;
@@ -357,11 +379,7 @@ bool ts_checkpoint_request(struct ts_job *job, const char *stop) {
         return true;
     }
     if (stop) snprintf(own->checkpoint.stop_wish, sizeof own->checkpoint.stop_wish, "%s", stop);
-    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
-    message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
-    message.stop = stop != NULL;
-    message.reason = (char *)(uintptr_t)(stop ? stop : "");
-    ts_checkpoint_send(own, false, 0, &message);
+    say_request(own, stop);
     return true;
 }
 

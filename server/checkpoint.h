@@ -84,6 +84,7 @@ typedef struct {
     unsigned saving;           /* of these, of slices */
     bool last_over;            /* the one after the last step has been, or will not be */
     char stop_wish[64];        /* of an own part: why this server asked for the job's end after a checkpoint; "": it did not */
+    uint64_t wish_us;          /* when it is said again */
     /* The last that is complete, as far as is known here. */
     bool committed;
     uint64_t committed_serial, committed_version;
@@ -112,7 +113,10 @@ void ts_checkpoint_reached(struct ts_job *job, ts_slice_state *slice);
 terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Terse__Checkpoint *message) TERSE_NODISCARD;
 /* Opens the folder at first; then plans, repeats, commits. At every tick, of each part; a mute one says nothing. */
 void ts_checkpoint_advance(struct ts_job *job);
-/* One soon; stop: [borrow] why the job is to end then, or NULL. Returns whether there will be one. */
+/*
+ * One soon; stop: [borrow] why the job is to end then, or NULL. Returns whether there will be one; when all workers are done,
+ * whether the last is still to come: then the job ends after it by itself.
+ */
 bool ts_checkpoint_request(struct ts_job *job, const char *stop);
 /* Whether the job may not end yet, since one is being written. */
 bool ts_checkpoint_pending(const struct ts_job *job);
@@ -209,5 +213,7 @@ void ts_checkpoint_take_over(struct ts_job *part);
 void ts_checkpoint_look_behind(struct ts_job *part);
 /* After that; own: an own part. */
 void ts_checkpoint_server_died(struct ts_job *own, uint32_t number);
+/* The job was to end after a checkpoint, and there will be none: it ends without. job: any part; its reason says why. */
+void ts_checkpoint_stop_without(struct ts_job *job, const char *stop);
 
 #endif

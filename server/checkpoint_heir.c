@@ -106,8 +106,8 @@ void ts_checkpoint_take_over(struct ts_job *part) {
     terse_status status = lock(part, &error);
     if (status == TERSE_OK) status = look(part, part->own->checkpoint.serial, &complete, &error);
     if (status != TERSE_OK) {
-        ts_log(TS_LOG_WARN, "checkpoint", "no further checkpoints of this job", "job=%s reason=\"%s\"", part->name,
-               error.text[0] ? error.text : terse_strerror(status));
+        snprintf(c->reason.text, sizeof c->reason.text, "%s", error.text[0] ? error.text : terse_strerror(status));
+        ts_log(TS_LOG_WARN, "checkpoint", "no further checkpoints of this job", "job=%s reason=\"%s\"", part->name, c->reason.text);
         c->on = false;
         return;
     }
@@ -116,12 +116,19 @@ void ts_checkpoint_take_over(struct ts_job *part) {
     if (!c->lead.requested) c->lead.planned_version = c->committed_version;
 }
 
+void ts_checkpoint_stop_without(struct ts_job *job, const char *stop) {
+    char reason[TS_ERROR_CHARS]; /* the job's own end may take it */
+    snprintf(reason, sizeof reason, "%s", job->checkpoint.reason.text);
+    ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %.64s: there are no checkpoints any more%s%.800s", stop[0] ? stop : "a request",
+                reason[0] ? ": " : "", reason);
+}
+
 void ts_checkpoint_server_died(struct ts_job *own, uint32_t number) {
     ts_job *lead = ts_checkpoint_lead(own);
     if (!own->checkpoint.on || own->state != TS_JOB_RUNNING) return;
     if (number != 0 && lead && lead->checkpoint.on && lead->checkpoint.lead.answers) ts_checkpoint_lead_lost(lead, number);
-    if (number != 0 || !own->checkpoint.stop_wish[0]) return;
+    if (number != 0 || !own->checkpoint.stop_wish[0] || own->members.done == own->members.count) return; /* it ends by itself */
     char why[sizeof own->checkpoint.stop_wish];
     memcpy(why, own->checkpoint.stop_wish, sizeof why);
-    if (!ts_checkpoint_request(own, why)) ts_job_fail(own, TERSE_ESHUTDOWN, "stopped by %s: there are no checkpoints any more", why);
+    if (!ts_checkpoint_request(own, why)) ts_checkpoint_stop_without(lead ? lead : own, why);
 }

@@ -310,7 +310,8 @@ static void on_request(ts_job *job, const Terse__Checkpoint *message) {
     if (same || c->lead.stop) return;
     snprintf(reason, sizeof reason, "%s", message->reason[0] ? message->reason : "a request");
     bool taken = ts_checkpoint_request(job, message->stop ? reason : NULL);
-    if (!taken && message->stop) ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %s before the training began", reason);
+    bool done = job->members.done == job->members.count; /* it ends by itself */
+    if (!taken && message->stop && !done) ts_job_fail(job, TERSE_ESHUTDOWN, "stopped by %s before the training began", reason);
 }
 
 static void on_report(ts_job *job, bool worker, uint32_t index, const Terse__Checkpoint *message) {

@@ -365,11 +365,7 @@ static void run_to_the_end(cluster *c) {
             ts_sim_join(c->network);
             c->joined++;
         }
-        if (c->spec->drain.at_us && ts_sim_now_us(c->network) >= c->spec->drain.at_us && !c->drained) {
-            c->drained = true;
-            for (uint32_t s = 0; s < c->spec->network.servers; s++)
-                if ((c->spec->drain.servers >> s & 1) && !c->dead[s]) ts_server_drain(c->servers[s], "SIGTERM");
-        }
+        ts_cluster_tell(c);
         tick(c);
         next_tick += TICK_US;
     }

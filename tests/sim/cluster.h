@@ -76,7 +76,13 @@ typedef struct {
     struct {
         uint64_t at_us;
         uint32_t servers;             /* bit mask: those that live are told to end, after a last checkpoint where there are any */
+        bool by_worker;               /* and worker 0 asks for it */
     } drain;
+    struct {
+        uint64_t at_us;
+        void (*act)(void *context);   /* on what lies outside of the cluster; at_us 0: not */
+        void *context;
+    } act;
     uint64_t total_steps;             /* that the workers tell the servers; 0: they do not */
 } ts_cluster_spec;
 

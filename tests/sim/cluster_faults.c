@@ -117,3 +117,19 @@ void ts_cluster_kill_servers(cluster *c) {
         c->servers[peer] = NULL;
     }
 }
+
+void ts_cluster_tell(cluster *c) {
+    const ts_cluster_spec *spec = c->spec;
+    uint64_t now = ts_sim_now_us(c->network);
+    ts_client *client = c->workers[0].client;
+    if (spec->act.at_us && now >= spec->act.at_us && !c->acted) {
+        c->acted = true;
+        spec->act.act(spec->act.context);
+    }
+    if (!spec->drain.at_us || now < spec->drain.at_us || c->drained) return;
+    c->drained = true;
+    for (uint32_t s = 0; s < spec->network.servers; s++)
+        if ((spec->drain.servers >> s & 1) && !c->dead[s]) ts_server_drain(c->servers[s], "SIGTERM");
+    if (spec->drain.by_worker && client && ts_client_request_checkpoint(client, true, "SIGTERM") != TERSE_OK)
+        ts_cluster_note_failure(c, "worker", 0, "its request was refused");
+}

@@ -48,7 +48,7 @@ typedef struct cluster {
     ts_server *servers[TS_CLUSTER_WORKERS];
     timed_pool pools[TS_CLUSTER_WORKERS];
     uint32_t joined;
-    bool drained;
+    bool drained, acted;
     uint64_t parted_us[TS_CLUSTER_PARTS]; /* when it began; 0: not yet */
     bool dead[TS_CLUSTER_WORKERS]; /* servers */
     worker workers[TS_CLUSTER_WORKERS];
@@ -69,5 +69,7 @@ void ts_cluster_kill_servers(cluster *c);
 bool ts_cluster_sleeps(cluster *c, uint32_t w);
 bool ts_cluster_stopped(const cluster *c, uint32_t server);
 void ts_cluster_part_and_heal(cluster *c);
+/* Who is told to end, and what the test does itself. */
+void ts_cluster_tell(cluster *c);
 
 #endif

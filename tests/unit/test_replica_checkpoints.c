@@ -313,6 +313,105 @@ START_TEST(who_is_told_to_stop_does_whoever_leads) {
 }
 END_TEST
 
+/* The wish of one alone, which server 0 takes with it, or never heard of. */
+START_TEST(who_asks_for_the_end_gets_it_whoever_leads) {
+    range seeds = seeds_of(64000, SEEDS / 2);
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_cluster_result got;
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 75));
+        for (uint32_t w = 0; w < spec.network.workers; w++) spec.think_us[w] = 2000000;
+        uint64_t at_us = 2 * SECOND + ts_random_below(&random, 2 * SECOND);
+        spec.drain.at_us = at_us + 1;
+        spec.drain.by_worker = seed % 4 != 3;
+        spec.drain.servers = seed % 4 != 3 ? 0 : 2;
+        if (seed % 2) { /* nothing passes between the two when it is said */
+            spec.cut.at_us = at_us;
+            spec.cut.until_us = at_us + SECOND;
+            spec.cut.b = spec.drain.by_worker ? spec.network.servers : 1;
+        } else {
+            spec.kill_at_us = at_us + ts_random_below(&random, SECOND / 5);
+        }
+        run(spec, "run", 0, 2, "never", &got);
+        ck_assert_msg(got.ended && !got.finished && strstr(got.message, "stopped by SIGTERM") &&
+                          strstr(got.message, "is complete; the same command goes on"),
+                      "seed %llu: %s", (unsigned long long)seed, got.message);
+        ts_cluster_result_free(&got);
+        empty();
+    }
+}
+END_TEST
+
+/* At the end there is nothing to be stopped any more: the checkpoint after the last step is made, whoever leads. */
+START_TEST(who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint) {
+    range seeds = seeds_of(65000, SEEDS);
+    unsigned finished = 0;
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_cluster_result calm, got;
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 76));
+        spec.pool_threads = 1;
+        spec.work_most_us = 400000; /* a checkpoint takes longer than steps do */
+        run(spec, "calm", 0, 2, "never", &calm);
+        must_finish(seed, "calm", &spec, &calm);
+        /* In the last second or so; a wish that comes after the death is heard by who leads then. */
+        spec.kill_at_us = calm.took_us - ts_random_below(&random, SECOND);
+        spec.drain.at_us = spec.kill_at_us - ts_random_below(&random, SECOND) + (seed % 4 ? 0 : 8 * SECOND);
+        spec.drain.servers = ~1u;
+        run(spec, "run", 0, 2, "never", &got);
+        ck_assert_msg(got.ended, "seed %llu: still running: %s", (unsigned long long)seed, got.message);
+        counts found = go_on_from_each(seed, "run", &spec, &calm);
+        bool stopped = strstr(got.message, "stopped by SIGTERM") && strstr(got.message, "is complete; the same command goes on");
+        ck_assert_msg(found.last || (stopped && found.complete > 0), "seed %llu: %s; %u complete", (unsigned long long)seed,
+                      got.message, found.complete);
+        finished += got.finished;
+        ts_cluster_result_free(&calm);
+        ts_cluster_result_free(&got);
+        empty();
+    }
+    if (seeds.count > 1) ck_assert(finished > 0 && finished < seeds.count);
+}
+END_TEST
+
+/* Where the folder's lock was. */
+static void spoil_the_lock(void *context) {
+    char command[192];
+    snprintf(command, sizeof command, "rm %s/run/lock && mkdir %s/run/lock", (const char *)context, (const char *)context);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Who takes the lead over and can make no checkpoints says so to whoever asks for the end, and ends the job. */
+START_TEST(who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops) {
+    for (unsigned who = 0; who < 4; who++) { /* a worker, server 1, who leads then, server 2, all */
+        for (uint64_t seed = 66000; seed < 66004; seed++) {
+            ts_cluster_spec spec = spec_of(seed);
+            ts_cluster_result got;
+            spec.network.servers = 3;
+            spec.total_steps = 60;
+            spec.network.drop = seed % 2 ? 0.2 : 0;
+            for (uint32_t w = 0; w < spec.network.workers; w++) {
+                spec.steps[w] = 60;
+                spec.think_us[w] = 2000000;
+            }
+            spec.act.at_us = 9 * SECOND; /* all train */
+            spec.act.act = spoil_the_lock;
+            spec.act.context = folder;
+            spec.kill_at_us = 10 * SECOND;
+            spec.drain.at_us = seed & 2 ? 40 * SECOND : spec.kill_at_us + SECOND; /* long after, and before it is known */
+            spec.drain.by_worker = who == 0;
+            spec.drain.servers = who < 3 ? 1u << who & ~1u : ~0u;
+            run(spec, "run", 0, 2, "never", &got);
+            ck_assert_msg(got.ended && !got.finished, "%u, seed %llu: %s", who, (unsigned long long)seed, got.message);
+            ck_assert_msg((strstr(got.message, "stopped by SIGTERM") && strstr(got.message, "run/lock: Is a directory")) ||
+                              strstr(got.message, "server 1 was told to stop: SIGTERM"),
+                          "%u, seed %llu: %s", who, (unsigned long long)seed, got.message);
+            ts_cluster_result_free(&got);
+            empty();
+        }
+    }
+}
+END_TEST
+
 TCase *test_replica_checkpoints(void);
 TCase *test_replica_checkpoints(void) {
     TCase *tests = tcase_create("replica_checkpoints");
@@ -323,5 +422,8 @@ TCase *test_replica_checkpoints(void) {
     tcase_add_test(tests, a_stopped_server_wakes_up_and_spoils_no_checkpoint);
     tcase_add_test(tests, a_second_death_ends_the_job_and_the_same_command_goes_on);
     tcase_add_test(tests, who_is_told_to_stop_does_whoever_leads);
+    tcase_add_test(tests, who_asks_for_the_end_gets_it_whoever_leads);
+    tcase_add_test(tests, who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint);
+    tcase_add_test(tests, who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops);
     return tests;
 }

@@ -335,9 +335,20 @@ void ts_client_on_checkpoint(struct ts_client *client, const Terse__Checkpoint *
     }
 }
 
+static void say_request(ts_client *client, bool stop, const char *reason) {
+    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
+    message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
+    message.stop = stop;
+    message.reason = (char *)(uintptr_t)reason;
+    client->checkpoint.wish_us = ts_client_now(client) + REPORT_US;
+    ts_client_send_control(client, &client->servers[0], TERSE__HEADER__BODY_CHECKPOINT, &message);
+}
+
 void ts_client_checkpoint_tick(struct ts_client *client) {
     ts_client_checkpoint *c = &client->checkpoint;
     uint64_t now_us = ts_client_now(client);
+    /* It may be lost, or who has heard it. */
+    if (c->wants_stop && client->state != TS_CLIENT_ATTACHING && now_us >= c->wish_us) say_request(client, true, c->stop_reason);
     if ((c->state != TS_PART_WRITTEN && c->state != TS_PART_FAILED) || c->noted || now_us < c->report_us) return;
     c->report_us = now_us + REPORT_US;
     say(client, c->state == TS_PART_WRITTEN ? TERSE__CHECKPOINT__KIND__WRITTEN : TERSE__CHECKPOINT__KIND__FAILED, c->serial,
@@ -361,11 +372,11 @@ terse_status ts_client_request_checkpoint(ts_client *client, bool stop, const ch
     if (!client->checkpoint.epoch[0])
         return ts_client_refuse(client, TERSE_EUNSUPPORTED, "no checkpoints: checkpoint.dir is not set at the servers, or "
                                 "the training has not begun");
-    Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
-    message.kind = TERSE__CHECKPOINT__KIND__REQUEST;
-    message.stop = stop;
-    message.reason = (char *)(uintptr_t)reason;
-    ts_client_send_control(client, &client->servers[0], TERSE__HEADER__BODY_CHECKPOINT, &message);
+    if (stop) {
+        client->checkpoint.wants_stop = true;
+        snprintf(client->checkpoint.stop_reason, sizeof client->checkpoint.stop_reason, "%s", reason);
+    }
+    say_request(client, stop, reason);
     return TERSE_OK;
 }
 

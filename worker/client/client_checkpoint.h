@@ -45,6 +45,9 @@ typedef struct {
     bool noted;
     bool at_end, last_over;    /* one is due after the last step; and it has been, or will not be */
     uint64_t report_us, settled_us;
+    bool wants_stop;           /* the job's end after a checkpoint; said until it comes */
+    char stop_reason[64];
+    uint64_t wish_us;          /* when it is said again */
     uint64_t keep_from;        /* older parts of the run are to go */
     bool joinable;             /* there is, or was, a thread that closes */
     pthread_t thread;
