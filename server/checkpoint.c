@@ -43,7 +43,7 @@ static terse_status open_folder(ts_job *job, ts_error *error) {
     memcpy(c->run, c->epoch, sizeof c->run);
     if (job->part == 0) {
         TS_TRY(ts_checkpoint_lead_reserve(job));
-        TS_TRY(ts_ckpt_lock(c->dir, c->epoch, &c->lead.lock, error));
+        TS_TRY(ts_ckpt_lock(c->dir, c->epoch, job->server->watch.on, &c->lead.lock, error));
         TS_TRY(ts_checkpoint_choose(job, error));
         ts_session_decided(job);
     }

@@ -185,6 +185,8 @@ terse_status ts_checkpoint_lead_message(struct ts_job *job, bool worker, uint32_
     TERSE_NODISCARD;
 /* Says something to all other parts, and to all workers that are here. unanswered: but not to those who have answered. */
 void ts_checkpoint_say_all(struct ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered);
+/* Whether there can be another one: not when a worker has left. */
+bool ts_checkpoint_may_plan(const struct ts_job *job);
 /* Who speaks for a part has changed: what it had not reported will not be. */
 void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part);
 /* This server's own part is written or failed. */

@@ -50,7 +50,7 @@ terse_status ts_checkpoint_stand_in(struct ts_job *part, ts_error *error) {
 /* Takes the folder's lock, or learns that the former leader has it still. */
 static terse_status lock(ts_job *part, ts_error *error) {
     ts_checkpoint *c = &part->checkpoint;
-    terse_status status = ts_ckpt_lock(c->dir, c->epoch, &c->lead.lock, error);
+    terse_status status = ts_ckpt_lock(c->dir, c->epoch, false, &c->lead.lock, error);
     c->lead.shadowed = status == TERSE_ESTATE && ts_ckpt_lock_is_of(c->dir, c->epoch);
     return c->lead.shadowed ? TERSE_OK : status;
 }
@@ -92,8 +92,8 @@ static void settle_inherited(ts_job *part, const ts_checkpoint *seen, bool compl
         return;
     }
     c->lead.inherited = seen->serial;
-    ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since the server that led it died; another one follows",
-           "step=%" PRIu64, seen->version);
+    ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since the server that led it died", "step=%" PRIu64 " another_follows=%s",
+           seen->version, ts_checkpoint_may_plan(part) ? "yes" : "no");
     if (!c->lead.shadowed && !ts_checkpoint_is_last(part, seen->version))
         ts_checkpoint_say_all(part, TERSE__CHECKPOINT__KIND__ABANDONED, 0, false);
 }

@@ -105,7 +105,7 @@ static void end_plan(ts_job *job) {
 }
 
 /* A worker that has left has taken its residual along; what a lost one had is lost either way, and the log said so. */
-static bool may_plan(const ts_job *job) { return job->members.gone <= job->members.lost; }
+bool ts_checkpoint_may_plan(const struct ts_job *job) { return job->members.gone <= job->members.lost; }
 
 /* This checkpoint will not be; never once its manifest is being written. reason: NULL when nothing is wrong. */
 static void abandon(ts_job *job, const char *reason) {
@@ -127,7 +127,7 @@ static void abandon(ts_job *job, const char *reason) {
 /* Another one instead. After the last step workers would leave if they were told that this one will not be. */
 static void plan_anew(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
-    if (!ts_checkpoint_is_last(job, c->version) || !may_plan(job)) {
+    if (!ts_checkpoint_is_last(job, c->version) || !ts_checkpoint_may_plan(job)) {
         abandon(job, NULL);
         return;
     }
@@ -144,7 +144,7 @@ static void plan(ts_job *job) {
         if (c->lead.stop) stop(job, "the training is at its end");
         return;
     }
-    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || !may_plan(job)) return;
+    if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || !ts_checkpoint_may_plan(job)) return;
     ts_checkpoint_look_behind(job);
     uint64_t serial = c->lead.next_serial++;
     c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
@@ -161,8 +161,9 @@ static void plan(ts_job *job) {
 
 static const char *name_of(const ts_job *job, bool worker, uint32_t index) {
     const ts_transport *transport = job->server->transport;
-    return ts_server_peer_name(job->server, worker ? ts_job_peer(job, index)
-                                                   : ts_transport_find(transport, TS_ROLE_SERVER, ts_replica_host(job->server, index)));
+    uint32_t host = worker ? 0 : ts_replica_host(job->server, index);
+    if (host == transport->servers) host = index; /* nobody speaks for it any more */
+    return ts_server_peer_name(job->server, worker ? ts_job_peer(job, index) : ts_transport_find(transport, TS_ROLE_SERVER, host));
 }
 
 /* Whether all whose parts are wanted have reported; else `text` names the first that has not. */
@@ -178,6 +179,14 @@ static bool all_reported(const ts_job *job, char *text, size_t capacity) {
     return true;
 }
 
+/* The first part that was not reported and will not be, since nobody speaks for it any more; the number of servers: none. */
+static uint32_t first_orphan(const ts_job *job) {
+    uint32_t servers = job->server->transport->servers, part = 0;
+    while (part < servers && ((job->checkpoint.lead.answers[part] & TS_ANSWER_REPORTED) || ts_replica_host(job->server, part) < servers))
+        part++;
+    return part;
+}
+
 /* Nobody will bring the slices to the cut. */
 static bool out_of_reach(const ts_job *job) {
     for (uint32_t w = 0; w < job->members.count; w++)
@@ -191,6 +200,13 @@ static void follow(ts_job *job) {
     char missing[160] = "", reason[256];
     if (out_of_reach(job)) {
         abandon(job, c->lead.stop ? "the training ended before" : NULL);
+        return;
+    }
+    uint32_t orphan = first_orphan(job), servers = job->server->transport->servers;
+    if (orphan < servers) {
+        snprintf(reason, sizeof reason, "server %u and server %u are both gone, and with them the first one's part", orphan,
+                 (orphan + 1) % servers);
+        abandon(job, reason);
         return;
     }
     if (c->state == TS_CUT_WRITTEN && all_reported(job, missing, sizeof missing)) {
@@ -274,8 +290,8 @@ void ts_checkpoint_lead_lost(struct ts_job *job, uint32_t part) {
     c->lead.requested = true; /* the part is held once from now on: all the more is there to be had on the disk */
     c->lead.planned_version = 0;
     if (!c->lead.active || c->lead.committing || reported) return;
-    ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since a server died before its part was written; another one follows",
-           "step=%" PRIu64 " server=%u", c->version, part);
+    ts_log(TS_LOG_WARN, "checkpoint", "a checkpoint was given up, since a server died before its part was written",
+           "step=%" PRIu64 " server=%u another_follows=%s", c->version, part, ts_checkpoint_may_plan(job) ? "yes" : "no");
     plan_anew(job);
 }
 
@@ -289,7 +305,7 @@ static void answer(ts_job *job, bool worker, uint32_t index, const Terse__Checkp
     const ts_checkpoint *c = &job->checkpoint;
     bool current = c->lead.active && of->serial == c->serial, after_last = ts_checkpoint_is_last(job, of->version);
     bool another = (c->lead.active && !current && ts_checkpoint_is_last(job, c->version)) ||
-                   (of->serial == c->lead.inherited && may_plan(job) && !ts_checkpoint_last_is_complete(job));
+                   (of->serial == c->lead.inherited && ts_checkpoint_may_plan(job) && !ts_checkpoint_last_is_complete(job));
     Terse__Checkpoint message = TERSE__CHECKPOINT__INIT;
     message.serial = of->serial;
     message.version = of->version;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -232,12 +233,29 @@ static uint64_t remove_old(const ts_job *job, uint64_t serial) {
     return spared > 0 && spared < keep_from ? spared : keep_from;
 }
 
+/* With replicas a server that was given up may have woken and removed something: all servers' files are in one folder. */
+static terse_status look_for_parts(const work *w, const char *folder, ts_error *error) {
+    const ts_ckpt_manifest *m = &w->manifest;
+    for (uint32_t s = 0; s < m->servers && w->job->server->watch.on; s++) {
+        char file[TS_CKPT_NAME_CHARS], *path = NULL;
+        struct stat info;
+        ts_ckpt_part_file(false, s, m->servers, file);
+        TS_TRY(ts_ckpt_path(w->job->checkpoint.dir, folder, file, &path));
+        bool there = stat(path, &info) == 0 && (uint64_t)info.st_size == m->parts[s].bytes;
+        if (!there) ts_error_set(error, TERSE_EIO, "%s is not there as it was reported: %" PRIu64 " bytes", path, m->parts[s].bytes);
+        ts_mem_free(path);
+        TS_REQUIRE(there, TERSE_EIO);
+    }
+    return TERSE_OK;
+}
+
 static void run_commit(void *argument) {
     work *w = argument;
     const ts_checkpoint *c = &w->job->checkpoint;
     char folder[TS_CKPT_NAME_CHARS], *path = NULL;
     ts_ckpt_folder_name(w->manifest.serial, w->manifest.version, folder);
     w->status = ts_ckpt_path(c->dir, folder, TS_CKPT_MANIFEST, &path);
+    if (w->status == TERSE_OK) w->status = look_for_parts(w, folder, &w->error);
     if (w->status == TERSE_OK) w->status = ts_ckpt_manifest_write(&w->manifest, path, &w->error);
     ts_mem_free(path);
     if (w->status == TERSE_OK) w->keep_from = remove_old(w->job, w->manifest.serial);

@@ -185,12 +185,13 @@ void ts_ckpt_remove(const char *dir, const char *folder, const char *only) {
     ts_mem_free(path);
 }
 
-/* The id goes to the disk, where those on other hosts look for it; a full one keeps nobody from locking. */
-static void sign(int file, const char *who) {
-    if (ftruncate(file, 0) == 0 && pwrite(file, who, strlen(who), 0) > 0) (void)fsync(file);
+/* The id goes to the disk, where those on other hosts look for it. */
+static bool sign(int file, const char *who) {
+    if (ftruncate(file, 0) != 0 || pwrite(file, who, strlen(who), 0) != (ssize_t)strlen(who)) return false;
+    return fsync(file) == 0 || errno == EINVAL || errno == EROFS;
 }
 
-terse_status ts_ckpt_lock(const char *dir, const char *who, int *fd, ts_error *error) {
+terse_status ts_ckpt_lock(const char *dir, const char *who, bool must_sign, int *fd, ts_error *error) {
     char *path = NULL;
     TS_TRY(ts_ckpt_path(dir, NULL, LOCK, &path));
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -201,8 +202,8 @@ terse_status ts_ckpt_lock(const char *dir, const char *who, int *fd, ts_error *e
                                     "checkpoint.dir of its own", dir)
                      : TERSE_OK; /* a file system without locks */
     }
-    if (status == TERSE_OK) sign(file, who);
-    else if (file >= 0) close(file);
+    if (status == TERSE_OK && !sign(file, who) && must_sign) status = failed(path, error); /* a full disk keeps no other from locking */
+    if (status != TERSE_OK && file >= 0) close(file);
     ts_mem_free(path);
     if (status == TERSE_OK) *fd = file;
     return status;

@@ -52,10 +52,10 @@ void ts_ckpt_remove(const char *dir, const char *folder, const char *only);
 
 /*
  * Keeps others from writing checkpoints into dir as long as the process lives or the file is open. who: an id, by which
- * those of the same job know it. fd: [out] to be closed. Returns TERSE_OK, ESTATE (somebody else has it), EIO: error
- * says; ENOMEM.
+ * those of the same job know it; must_sign: it has to be written there, too. fd: [out] to be closed. Returns TERSE_OK, ESTATE
+ * (somebody else has it), EIO: error says; ENOMEM.
  */
-terse_status ts_ckpt_lock(const char *dir, const char *who, int *fd, ts_error *error) TERSE_NODISCARD;
+terse_status ts_ckpt_lock(const char *dir, const char *who, bool must_sign, int *fd, ts_error *error) TERSE_NODISCARD;
 /* Whether the last who locked dir was `who`. */
 bool ts_ckpt_lock_is_of(const char *dir, const char *who);
 

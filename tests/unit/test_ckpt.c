@@ -280,12 +280,12 @@ START_TEST(only_one_job_writes_into_a_folder) {
     int first = -1, second = -1;
     ts_error error = {""};
     ck_assert(!ts_ckpt_lock_is_of(c.dir, "0123456789abcdef"));
-    ck_assert_ok(ts_ckpt_lock(c.dir, "0123456789abcdef", &first, &error));
-    ck_assert_status(ts_ckpt_lock(c.dir, "fedcba9876543210", &second, &error), TERSE_ESTATE);
+    ck_assert_ok(ts_ckpt_lock(c.dir, "0123456789abcdef", true, &first, &error));
+    ck_assert_status(ts_ckpt_lock(c.dir, "fedcba9876543210", true, &second, &error), TERSE_ESTATE);
     ck_assert_ptr_nonnull(strstr(error.text, c.dir));
     ck_assert(ts_ckpt_lock_is_of(c.dir, "0123456789abcdef") && !ts_ckpt_lock_is_of(c.dir, "fedcba9876543210"));
     close(first);
-    ck_assert_ok(ts_ckpt_lock(c.dir, "fedcba9876543210", &second, &error));
+    ck_assert_ok(ts_ckpt_lock(c.dir, "fedcba9876543210", true, &second, &error));
     ck_assert(ts_ckpt_lock_is_of(c.dir, "fedcba9876543210") && !ts_ckpt_lock_is_of(c.dir, "fedcba987654321"));
     close(second);
 }

@@ -6,9 +6,11 @@
  * and TERSE_SIM_SEEDS=N for N of them (TERSE_SIM_FIRST=M: from the M-th on).
  */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/mem.h"
 #include "common/base/random.h"
@@ -412,6 +414,87 @@ START_TEST(who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops) {
 }
 END_TEST
 
+/* All are done and wait for the last checkpoint when two servers die, and a part with them: there is none, and nobody waits for it. */
+START_TEST(a_part_that_nobody_has_any_more_is_not_waited_for) {
+    range seeds = seeds_of(67000, SEEDS);
+    unsigned given_up = 0;
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_cluster_result calm, got;
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 77));
+        spec.network.servers = 3;
+        spec.pool_threads = 1;
+        spec.work_most_us = 400000;
+        run(spec, "calm", 0, 2, "never", &calm);
+        must_finish(seed, "calm", &spec, &calm);
+        spec.kill_at_us = spec.kills[0].at_us = calm.took_us - ts_random_below(&random, 15 * SECOND);
+        spec.kill_peer = 1;
+        spec.kills[0].peer = 2;
+        run(spec, "run", 0, 2, "never", &got);
+        ck_assert_msg(got.ended, "seed %llu: still running: %s", (unsigned long long)seed, got.message);
+        if (got.finished && !go_on_from_each(seed, "run", &spec, &calm).last) {
+            given_up++; /* when the deaths are known and the others have been waited for; before workers lose patience */
+            ck_assert_msg(got.took_us < spec.kill_at_us + 28 * SECOND, "seed %llu: %.1f s after the deaths", (unsigned long long)seed,
+                          (double)(got.took_us - spec.kill_at_us) * 1e-6);
+        }
+        ts_cluster_result_free(&calm);
+        ts_cluster_result_free(&got);
+        empty();
+    }
+    if (seeds.first == 67000 && seeds.count >= SEEDS) ck_assert_uint_gt(given_up, 0);
+}
+END_TEST
+
+static void remove_a_part(void *context) {
+    char command[192]; /* where there is no manifest yet */
+    snprintf(command, sizeof command, "for d in %s/run/ckpt-*; do test -e $d/manifest.json || rm -f $d/server-1-of-*.safetensors; done",
+             (const char *)context);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(no_manifest_is_written_without_the_servers_parts) {
+    range seeds = seeds_of(68000, SEEDS / 2);
+    unsigned missing = 0;
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        ts_cluster_result calm, got;
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 78));
+        spec.pool_threads = 1;
+        spec.work_most_us = 400000;
+        run(spec, "calm", 0, 2, "never", &calm);
+        must_finish(seed, "calm", &spec, &calm);
+        spec.act.at_us = calm.took_us - ts_random_below(&random, 15 * SECOND);
+        spec.act.act = remove_a_part;
+        spec.act.context = folder;
+        run(spec, "run", 0, 2, "never", &got);
+        must_finish(seed, "run", &spec, &got);
+        missing += !go_on_from_each(seed, "run", &spec, &calm).last;
+        ts_cluster_result_free(&calm);
+        ts_cluster_result_free(&got);
+        empty();
+    }
+    if (seeds.first == 68000 && seeds.count >= SEEDS / 2) ck_assert_uint_gt(missing, 0);
+}
+END_TEST
+
+/* Nothing can be written: the reason is that, and not another folder. */
+START_TEST(a_lock_that_cannot_be_signed_says_why) {
+    struct rlimit before, none;
+    ts_cluster_spec spec = spec_of(69000);
+    ts_cluster_result got;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    run(spec, "run", 2, 2, "never", &got);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    ck_assert_msg(!got.finished && strstr(got.message, "run/lock: File too large"), "%s", got.message);
+    ts_cluster_result_free(&got);
+}
+END_TEST
+
 TCase *test_replica_checkpoints(void);
 TCase *test_replica_checkpoints(void) {
     TCase *tests = tcase_create("replica_checkpoints");
@@ -424,6 +507,9 @@ TCase *test_replica_checkpoints(void) {
     tcase_add_test(tests, who_is_told_to_stop_does_whoever_leads);
     tcase_add_test(tests, who_asks_for_the_end_gets_it_whoever_leads);
     tcase_add_test(tests, who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint);
+    tcase_add_test(tests, a_part_that_nobody_has_any_more_is_not_waited_for);
+    tcase_add_test(tests, no_manifest_is_written_without_the_servers_parts);
+    tcase_add_test(tests, a_lock_that_cannot_be_signed_says_why);
     tcase_add_test(tests, who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops);
     return tests;
 }
