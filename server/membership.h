@@ -42,6 +42,8 @@ typedef struct {
     uint64_t since;             /* the same of its first life; 0 for those that the job began with */
     uint64_t coming_us;         /* GONE: when it was last heard that its next life is to come in */
     uint64_t asked_us;          /* GONE: when a process said Hello last that would like to be its next life */
+    uint64_t told_from;         /* server 0: the step that the others were told last as the one of its life's coming in, */
+    uint32_t told_life;         /* and which life; 0: none */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
 } ts_member;

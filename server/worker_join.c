@@ -210,16 +210,20 @@ static void finish(ts_job *job) {
     begin_next(job);
 }
 
-/* Chooses a step that is not before `least`, and takes it here. */
+/* Chooses a step that is not before `least`, nor before one that another server may have agreed to, and takes it here. */
 static void plan(ts_job *job, uint64_t least) {
     ts_join *join = &job->join;
+    ts_member *member = &job->members.members[join->worker];
     uint64_t at = step_here(job, join->worker);
     if (least > at) at = least;
     bool ahead = !job->consistency->alone && !job->members.quorums.active && somebody_owes(job, at);
     join->from = at + (ahead ? join->gap : 0);
+    if (member->told_life == join->incarnation && member->told_from > join->from) join->from = member->told_from;
     for (uint32_t s = 0; s < servers_of(job); s++) join->agreed[s] = false;
     join->agreed[0] = let_in(job, join->worker, join->incarnation, join->from) == AGREED;
     join->resend_us = ts_server_now(job->server) + RESEND_US;
+    member->told_life = join->incarnation;
+    member->told_from = join->from;
     say_plan(job);
 }
 

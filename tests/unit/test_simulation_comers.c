@@ -159,6 +159,10 @@ START_TEST(who_comes_keeps_asking_over_a_bad_network) {
 }
 END_TEST
 
+/* One gives way to another in the middle, and is then to come in earlier than another server has already agreed to. */
+START_TEST(who_gave_way_comes_in_no_earlier_than_was_told) { ck_assert_uint_gt(run_secret(39007868, 1), 1); }
+END_TEST
+
 /* A new one dies between two servers' doors: of whoever is lost later all servers hear all the same, and go on. */
 START_TEST(a_new_worker_that_dies_at_the_second_door_is_nobody) {
     for (uint64_t seed = 37000000; seed < 37000010; seed++) {
@@ -235,6 +239,7 @@ TCase *test_simulation_comers(void) {
     tcase_add_test(tests, with_ef21_new_workers_count_from_their_first_round);
     tcase_add_test(tests, who_comes_proves_the_secret_first);
     tcase_add_test(tests, who_comes_keeps_asking_over_a_bad_network);
+    tcase_add_test(tests, who_gave_way_comes_in_no_earlier_than_was_told);
     tcase_add_test(tests, a_new_worker_that_dies_at_the_second_door_is_nobody);
     tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
     tcase_add_test(tests, who_has_come_in_makes_servers_ask_for_rounds);
