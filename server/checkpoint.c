@@ -357,11 +357,14 @@ terse_status ts_checkpoint_message(struct ts_job *job, uint32_t peer, const Ters
 
 /* ---- questions ------------------------------------------------------------------------------------------------------------- */
 
-/* The one after the last step is under way, or to come. */
+/* The one after the last step is under way, or to come: somebody has pushed that step, though it may not be applied yet. */
 static bool last_is_due(const ts_job *own) {
-    const ts_checkpoint *c = &own->checkpoint;
-    bool due = own->server->config->checkpoint.at_end && ts_checkpoint_is_last(own, ts_checkpoint_position(own)) && !c->last_over;
-    return ts_checkpoint_pending(own) || (due && !ts_checkpoint_last_is_complete(own));
+    uint64_t total = own->contract->total_steps;
+    bool pushed = false;
+    for (uint32_t w = 0; w < own->members.count && total > 0; w++)
+        pushed = pushed || ts_membership_expects(&own->members, w, total - 1);
+    bool due = pushed && own->server->config->checkpoint.at_end && !ts_checkpoint_last_is_complete(own);
+    return due || ts_checkpoint_pending(own);
 }
 
 bool ts_checkpoint_request(struct ts_job *job, const char *stop) {
