@@ -107,18 +107,3 @@ void ts_run_dir_remove(const char *dir, const char *name) {
     char path[TS_RUN_DIR_PATH_CHARS];
     if (ts_run_dir_path(dir, name, path) == TERSE_OK) unlink(path);
 }
-
-uint64_t ts_process_birth(pid_t pid) {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t got = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[got] = '\0';
-    char *at = strrchr(text, ')'); /* the name before it may hold anything */
-    if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0;
-    at += 2;
-    for (int field = 3; field < 22 && at; field++) at = strchr(at + 1, ' '); /* starttime is the 22nd */
-    return at ? strtoull(at, NULL, 10) : 0;
-}

@@ -48,10 +48,4 @@ terse_status ts_run_dir_write(const char *dir, const char *name, const char *tex
 terse_status ts_run_dir_read(const char *dir, const char *name, char *text, size_t capacity, size_t *bytes) TERSE_NODISCARD;
 void ts_run_dir_remove(const char *dir, const char *name);
 
-/*
- * When a process began, in the kernel's clock ticks: with the pid it names a process for good, since numbers are used
- * again. Returns 0 when there is none, or it is dead and only waits to be reaped.
- */
-uint64_t ts_process_birth(pid_t pid);
-
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/cli/daemon_place.h"
 
 #define URI_S 20.0     /* so long ompi-server may take to say where it is */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "common/base/process.h"
 #include "common/config/config.h"
 
 #define CARD_CHARS ((size_t)1 << 20)

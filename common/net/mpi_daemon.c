@@ -23,6 +23,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/process.h"
 #include "common/net/card.h"
 #include "common/net/mpi_daemon_internal.h"
 

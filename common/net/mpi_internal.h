@@ -204,6 +204,12 @@ static inline void ts_mpi_leave(ts_mpi *mpi) { atomic_fetch_add_explicit(&mpi->c
 
 uint64_t ts_mpi_clock_us(void);
 
+/*
+ * The job has failed and this server leaves: kills the processes of its mpirun on this host that are stopped by a signal,
+ * and says which. Waits up to 3 s for the other servers of this host to leave, and up to 1 s more. Thread: any.
+ */
+void ts_mpi_end_stopped(const ts_mpi *mpi);
+
 /* ---- mpi_start: MPI's own beginning and end ---- */
 /* Returns TERSE_OK, TERSE_EUNSUPPORTED (finalised already, or it failed). Exits with 4 past the deadline. */
 terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *error) TERSE_NODISCARD;

@@ -254,8 +254,8 @@ static void flush(ts_mpi *mpi, uint64_t deadline_us) {
 }
 
 /*
- * Only an abort tells mpirun that the job has failed: it then ends ranks that are stopped, too, once the others have
- * left; after a plain exit it waits for them for ever. With recovery on it ends no running rank but this one.
+ * With recovery on, an abort ends no running rank but this one. mpirun counts it twice or more among those that have
+ * ended, and so ends the others early, if the count happens to come out.
  */
 void ts_mpi_abandon(int exit_code) {
     int initialised = 0, finalised = 0;
@@ -298,13 +298,17 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
     transport->handler = (ts_transport_handler){0}; /* its owner may be gone already */
     if (mpi->above) mpi->above->handler = (ts_transport_handler){0};
     flush(mpi, deadline_us);
+    bool launched = !mpi->daemon; /* with its workers, by one mpirun */
     if (mpi->daemon) { /* what other servers are still at is no concern of the run directory's */
         if (exit_code == 0) ts_mpi_daemon_say_ending(mpi->daemon);
         ts_mpi_daemon_destroy(mpi->daemon);
         mpi->daemon = NULL;
         clean = false; /* a finalise would wait for jobs that are long gone */
     }
-    if (!clean && exit_code != 0) ts_mpi_abandon(exit_code);
+    if (!clean && exit_code != 0) {
+        if (launched && transport->peers[transport->self].role == TS_ROLE_SERVER) ts_mpi_end_stopped(mpi);
+        ts_mpi_abandon(exit_code);
+    }
     if (!clean) { /* this rank has succeeded, others have died: a finalise could hang */
         fflush(NULL);
         _exit(exit_code);

@@ -88,7 +88,8 @@ bool ts_mpi_recovery_on(void);
 /*
  * Lets what is queued go out, until `deadline_us` from now at most, then finalises MPI if we initialised it, and frees
  * the transport. clean: all peers are known to leave in order. Otherwise the process ends here, since a finalise with
- * dead peers can hang: by _exit(0), or, with another exit code, by an abort that lets mpirun end stopped ranks, too.
+ * dead peers can hang: by _exit(0), or, with another exit code, by an abort; a server then ends the stopped processes of
+ * its mpirun on its host, for which mpirun would wait for ever.
  * Returns only when clean.
  */
 void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool clean, int exit_code);

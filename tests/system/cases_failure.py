@@ -261,18 +261,20 @@ def worker_told_twice(folder, seconds):
     assert run.finish() is not None, run.text()
 
 
-def all_workers_stopped(folder, seconds):
-    """The servers say whom they waited for, and end; that ends ranks that cannot end, and so mpirun."""
-    del folder
-    run = Run(job(2, 2, MLP, ["consistency.deadline_s=1.5", "training.epochs=1000"]), seconds)
-    assert run.wait_for("step ", 40), run.text()
-    ranks = run.ranks()
-    for worker in (2, 3):
-        kill(ranks[worker], signal.SIGSTOP)
-    code, text = run.finish(), run.text()
-    assert code is not None, f"mpirun waits:\n{text}"
-    assert "worker 0" in text and "worker 1" in text and "the job ends" in text and "silent for" in text, text
-    assert not any(alive(pid) for pid in ranks.values()), text
+def all_workers_stopped(servers, workers):
+    """The servers say whom they waited for, end, and end who cannot end: else mpirun would wait for them for ever."""
+    def run_one(folder, seconds):
+        del folder
+        run = Run(job(servers, workers, MLP, ["consistency.deadline_s=1.5", "training.epochs=1000"]), seconds)
+        assert run.wait_for("step ", 40), run.text()
+        ranks = run.ranks()
+        for worker in range(servers, servers + workers):
+            kill(ranks[worker], signal.SIGSTOP)
+        code, text = run.finish(), run.text()
+        assert code is not None, f"mpirun waits:\n{text}"
+        assert "worker 0" in text and "worker 1" in text and "the job ends" in text and "silent for" in text, text
+        assert not any(alive(pid) for pid in ranks.values()), text
+    return run_one
 
 
 def program_missing(folder, seconds):
@@ -303,7 +305,8 @@ CASES = [
     ("worker-0-killed-others-go-on", 90, goes_on(2, "worker 0")),
     ("stopped-worker-comes-back", 120, stopped_worker_comes_back),
     ("five-of-six-workers-die", 120, one_after_the_other(6)),
-    ("all-workers-stopped", 60, all_workers_stopped),
+    ("all-workers-stopped", 60, all_workers_stopped(2, 2)),
+    ("more-workers-stopped-than-servers-end", 60, all_workers_stopped(1, 3)),
     ("worker-stopped", 60, strike(4, signal.SIGSTOP, "worker 2")),
     ("server-stopped", 60, strike(1, signal.SIGSTOP, "server 1")),
     ("worker-with-another-model", 60, other_model),

@@ -291,14 +291,6 @@ START_TEST(directories_that_others_may_enter_are_refused) {
 }
 END_TEST
 
-START_TEST(a_process_is_known_by_its_birth) {
-    ck_assert(ts_process_birth(getpid()) > 0);
-    ck_assert(ts_process_birth(getpid()) == ts_process_birth(getpid()));
-    ck_assert(ts_process_birth(0) == 0);
-    ck_assert(ts_process_birth(1) < ts_process_birth(getpid()));
-}
-END_TEST
-
 TCase *test_door(void);
 TCase *test_door(void) {
     TCase *tcase = tcase_create("door");
@@ -311,6 +303,5 @@ TCase *test_door(void) {
     tcase_add_test(tcase, bad_cards_are_refused);
     tcase_add_test(tcase, a_flipped_bit_or_a_missing_byte_of_a_card_is_found);
     tcase_add_test(tcase, directories_that_others_may_enter_are_refused);
-    tcase_add_test(tcase, a_process_is_known_by_its_birth);
     return tcase;
 }
