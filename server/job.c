@@ -176,6 +176,7 @@ static void wind_up(ts_job *job) {
     bool linger = job->state == TS_JOB_FAILED && ts_server_now(server) - job->ended_us < ts_server_deadline_us(server);
     if (job->closed || linger) return; /* a worker that missed the Abort asks again */
     job->closed = true;
+    ts_place_over(job);
     if (server->transport->ops->end_job) server->transport->ops->end_job(server->transport, job->id);
 }
 

@@ -237,11 +237,16 @@ static bool is_held(const ts_job *job, uint32_t worker) {
            ts_server_now(server) - link->last_heard_us <= ts_server_deadline_us(server);
 }
 
-void ts_place_proven(ts_server *server, uint32_t peer) {
-    const ts_peer *from = &server->transport->peers[peer];
+static void stop_suing(ts_server *server, uint32_t peer) {
     if (server->links[peer].suing_us == 0) return;
     server->links[peer].suing_us = 0;
     server->suitors--;
+}
+
+void ts_place_proven(ts_server *server, uint32_t peer) {
+    const ts_peer *from = &server->transport->peers[peer];
+    if (server->links[peer].suing_us == 0) return;
+    stop_suing(server, peer);
     const ts_job *job = from->job < server->job_count ? server->jobs[from->job] : NULL;
     const ts_member *member = job && from->index < job->members.count ? &job->members.members[from->index] : NULL;
     if (member && member->peer == peer) return; /* on server 0's word */
@@ -273,6 +278,12 @@ static void say_something(const ts_job *job, uint32_t peer) {
     ts_link_control(job->server, peer, &header);
 }
 
+void ts_place_over(const struct ts_job *job) {
+    ts_server *server = job->server;
+    for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++)
+        if (server->transport->peers[p].job == job->id) stop_suing(server, p);
+}
+
 /*
  * Who says nothing of the secret to server 0 for as long as a start may take is not listened to any longer. The others are asked
  * later, by who has proven itself there; so long they say that they live.
@@ -285,8 +296,7 @@ static void look_at_suitors(const ts_job *job) {
         bool late = server->index == 0 && ts_server_now(server) - link->suing_us > ts_config_start_us(server->config);
         if (!late && link->lost_us == 0 && ts_link_quiet(server, p)) say_something(job, p);
         if (!late && link->lost_us == 0) continue;
-        link->suing_us = 0;
-        server->suitors--;
+        stop_suing(server, p);
         if (!late) continue;
         ts_log(TS_LOG_WARN, "job", "a process that came for a worker's place has not proven that it knows the secret", "peer=\"%s\"",
                ts_server_peer_name(server, p));

@@ -26,6 +26,8 @@ void ts_place_proven(ts_server *server, uint32_t peer);
  * with one after all takes its place.
  */
 void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation);
+/* The job has ended: nobody comes for its places any more. */
+void ts_place_over(const struct ts_job *job);
 
 /* The command that brings a worker back, UINT32_MAX for whichever; "" where nobody can come. text: `capacity` bytes. */
 void ts_place_command(const struct ts_job *job, uint32_t worker, char *text, size_t capacity);

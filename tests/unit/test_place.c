@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who gets which place in a running job, and who gets none. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/job.h"
 #include "server/worker_place.h"
@@ -183,6 +185,31 @@ START_TEST(more_workers_are_held_to_the_jobs_memory) {
 }
 END_TEST
 
+/* Who has come for a place, and not shown the secret, is forgotten with the job. */
+START_TEST(who_sues_for_a_place_is_forgotten_with_the_job) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    char path[] = "/tmp/terse-place-XXXXXX";
+    int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq((int)write(file, "correct horse battery\n", 22), 22);
+    close(file);
+    ts_error error = {""};
+    rig_attach_all(r, params);
+    ck_assert_ok(ts_secret_load(path, &r->server->secret, &error)); /* from now on */
+    unlink(path);
+    lose(r, 1);
+    uint32_t worker;
+    rig_come(r, 1, &worker);
+    ck_assert_uint_eq(r->server->suitors, 1);
+    ts_job_fail(r->server->jobs[0], TERSE_EIO, "as a test");
+    for (int i = 0; i < 20; i++) rig_run(r, RIG_SECOND / 2);
+    ck_assert(r->server->jobs[0]->closed);
+    ck_assert_uint_eq(r->server->suitors, 0);
+    rig_destroy(r);
+}
+END_TEST
+
 TCase *test_place(void);
 TCase *test_place(void) {
     TCase *tests = tcase_create("place");
@@ -191,5 +218,6 @@ TCase *test_place(void) {
     tcase_add_test(tests, lives_have_an_end);
     tcase_add_test(tests, answers_name_the_life);
     tcase_add_test(tests, more_workers_are_held_to_the_jobs_memory);
+    tcase_add_test(tests, who_sues_for_a_place_is_forgotten_with_the_job);
     return tests;
 }
