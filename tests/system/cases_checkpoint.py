@@ -283,25 +283,45 @@ def torn_files(folder, seconds):
             file.write(raw)
 
 
+def on_own_disks(folder, steps, config_of=SOFTMAX):
+    """The words of a launch of 2 servers and 2 workers, each with its config, and so its checkpoints, in diskN."""
+    out = []
+    for rank in range(4):
+        config = os.path.join(folder, f"disk{rank}", "c.yaml")
+        os.makedirs(os.path.dirname(config), exist_ok=True)
+        with open(config_of, encoding="utf-8") as file, open(config, "w", encoding="utf-8") as to:
+            to.write(file.read() + "checkpoint: {dir: ckpt, every_steps: 10, keep: 2}\n")
+        program = "terse-server" if rank < 2 else "terse-worker"
+        summary = ["--summary", os.path.join(folder, "summary.json")] if rank == 2 else []
+        out += ([":"] if out else []) + ["-n", "1", f"{BUILD}/{program}", config, "--set", f"training.max_steps={steps}",
+                                         "--set", "optimizer.schedule.name=constant"] + summary
+    return out
+
+
+def one_disk_full(folder, seconds):
+    """The disk of one server alone has no room: no checkpoint is complete without its part, and it is named."""
+    for server in range(2):
+        own = os.path.join(folder, str(server))
+        small = os.path.join(own, f"disk{server}", "ckpt")
+        os.makedirs(small)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True, check=False).returncode:
+            print("skipped: no right to mount a small disk")
+            return
+        try:
+            run = Run(on_own_disks(own, 30, MLP), seconds / 2)
+            code, text = run.finish(), run.text()
+            assert code == 0, text
+            given_up = [line for line in text.splitlines() if "a checkpoint was given up; the training goes on" in line]
+            assert given_up and all("No space left on device" in line and small in line for line in given_up), text
+            assert not any(manifests(os.path.join(own, f"disk{rank}", "ckpt")) for rank in range(4)), text
+        finally:
+            subprocess.run(["umount", small], check=False)
+
+
 def each_on_its_own_disk(folder, seconds):
     """Without a shared file system: every rank has a folder of its own, and finds its own file when it goes on."""
-    ranks = 4
-
-    def words(resume, steps):
-        out = []
-        for rank in range(ranks):
-            config = os.path.join(folder, f"disk{rank}", "c.yaml")
-            os.makedirs(os.path.dirname(config), exist_ok=True)
-            with open(SOFTMAX, encoding="utf-8") as file, open(config, "w", encoding="utf-8") as to:
-                to.write(file.read() + "checkpoint: {dir: ckpt, every_steps: 10, keep: 2}\n")
-            program = "terse-server" if rank < 2 else "terse-worker"
-            summary = ["--summary", os.path.join(folder, "summary.json")] if rank == 2 else []
-            out += ([":"] if out else []) + ["-n", "1", f"{BUILD}/{program}", config, "--set", f"training.max_steps={steps}",
-                                             "--set", "optimizer.schedule.name=constant"] + summary
-        return out
-
     def result(steps):
-        run = Run(words("auto", steps), seconds)
+        run = Run(on_own_disks(folder, steps), seconds)
         code = run.finish()
         assert code == 0, run.text()
         with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
@@ -318,7 +338,7 @@ def each_on_its_own_disk(folder, seconds):
     assert got["resumed_step"] == 30 and got["steps"] == 50, got
     os.remove(os.path.join(folder, "disk3", "ckpt", sorted(os.listdir(os.path.join(folder, "disk0", "ckpt")))[-2],
                            "worker-1-of-2.safetensors"))
-    run = Run(words("auto", 60), seconds)
+    run = Run(on_own_disks(folder, 60), seconds)
     run.finish()
     assert "worker-1-of-2.safetensors: No such file or directory" in run.text(), run.text()
 
@@ -451,6 +471,7 @@ CASES = [
     ("checkpoint-server-death-names-the-way-on", 120, server_death_names_the_way_on),
     ("checkpoint-killed-at-any-instant", 120, killed_at_any_instant),
     ("checkpoint-full-disk", 60, full_disk),
+    ("checkpoint-one-disk-full", 90, one_disk_full),
     ("checkpoint-read-only-folder", 60, read_only_folder),
     ("checkpoint-torn-files", 120, torn_files),
     ("checkpoint-each-on-its-own-disk", 120, each_on_its_own_disk),
