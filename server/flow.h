@@ -28,4 +28,10 @@ bool ts_flow_queue_has_room(const ts_server *server, uint32_t peer, size_t bytes
 void ts_flow_note_refused(ts_server *server, uint32_t peer, size_t packets);
 void ts_flow_note_withheld(ts_server *server, uint32_t peer);
 
+/*
+ * Workers share a link as it comes, and a round waits for the last of them, with the link back idle meanwhile. So whoever has
+ * delivered more of the open rounds than the last one by some slices is held back, while that one sends.
+ */
+void ts_flow_pace(struct ts_job *job);
+
 #endif

@@ -53,6 +53,7 @@ typedef struct ts_job {
     ts_join join;
     uint64_t orphaned_us;         /* since when all of its workers are lost (worker_place.h); 0: they are not */
     uint64_t last_progress_us;    /* last attach, set or closed round */
+    bool paced;                   /* some workers are held back (flow.h) */
     bool training;                /* all attached and all slices set: said once in the log */
     struct {                      /* with an upstream */
         uint32_t *summed;         /* [own] a tensor: slices whose sums are complete */

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "server/dispatch.h"
+#include "server/flow.h"
 #include "server/job.h"
 #include "server/peer_link.h"
 #include "server/turns.h"
@@ -165,7 +166,10 @@ void ts_server_flush(ts_server *server) {
             if ((job = ts_server_part(server, i)) && ts_job_send(job)) again = true;
     }
     for (uint32_t i = 0; i < 2 * server->job_count; i++)
-        if ((job = ts_server_part(server, i))) ts_job_reply(job);
+        if ((job = ts_server_part(server, i))) {
+            ts_job_reply(job);
+            ts_flow_pace(job);
+        }
     server->flushing = false;
 }
 

@@ -132,6 +132,7 @@ static void take_chunk(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_
     ts_mpi_incoming *node = peer->assembling;
     bool last = node->posted + len == node->expected;
     if (last) peer->assembling = NULL;
+    peer->chunk_us = mpi->polled_us;
     receive(mpi, number, TS_TAG_CHUNK, message, node, len);
 }
 

@@ -33,7 +33,8 @@
  * that are not reached through shared memory, a message stays below the eager limit (no rendezvous), and what is
  * under way is kept to what sockets take: little at first, more as it is credited (as TCP itself grows its buffers),
  * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES, or each quarter of the window that
- * the last PREFIX told: each is a message to write and to read.
+ * the last PREFIX told: each is a message to write and to read. Who is held back (ts_transport_ops.hold_back) gets no
+ * credit while CHUNKs keep coming from others of its job, and goes on a moment after they have stopped.
  */
 #ifndef TS_NET_MPI_INTERNAL_H
 #define TS_NET_MPI_INTERNAL_H
@@ -130,6 +131,8 @@ typedef struct {
     ts_mpi_incoming *assembling;    /* the one whose chunks are awaited */
     uint64_t heard_us;              /* it was awake then or later */
     uint64_t rung_us;
+    bool held_back;                 /* ahead of others of its job */
+    uint64_t chunk_us;              /* when the last part of a large frame came from it */
 } ts_mpi_peer;
 
 typedef struct ts_mpi_stall ts_mpi_stall;
@@ -190,6 +193,9 @@ typedef struct {
     ts_bell *bell;
     uint64_t sent_after_us; /* what this poll finds was sent after that */
     uint64_t drained_us[2]; /* when the last polls began that found everything; [0] is the last but one */
+    uint64_t polled_us;     /* when the last poll began */
+    uint32_t held_back;     /* peers */
+    uint64_t eased_us;      /* when it was looked last whether they may go on */
     uint32_t polls;
     uint32_t backlog;       /* peers with queued frames */
     uint64_t start_us;      /* for MPI's collective calls */
@@ -323,6 +329,10 @@ bool ts_mpi_push_out(ts_mpi *mpi, uint32_t peer);
 bool ts_mpi_push_out_all(ts_mpi *mpi);
 /* Tells the peer what was consumed, when it is worth a message. */
 void ts_mpi_return_credit(ts_mpi *mpi, uint32_t peer);
+/* It gets no credit while parts of large frames keep coming from others of its job that are not held back. */
+void ts_mpi_hold_back(ts_mpi *mpi, uint32_t peer, bool ahead);
+/* Credit for those that are held back, when nothing comes of the others. */
+void ts_mpi_ease(ts_mpi *mpi);
 /* credited: all the peer has consumed so far; checked. Goes on sending. */
 void ts_mpi_take_credit(ts_mpi *mpi, uint32_t peer, uint64_t credited);
 void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner);

@@ -13,6 +13,8 @@
 #define AWAKE_US (TS_AWAKE_US / 2)
 /* Whoever was rung looks around for a while: so often is enough. */
 #define RING_EVERY_US (TS_AWAKE_US / 2)
+#define EASE_EVERY_US 1000u
+#define COMES_US 250000u /* so long after a part of a large frame the next one may come, on a slow link too */
 
 static void ring(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
@@ -172,7 +174,7 @@ bool ts_mpi_push_out_all(ts_mpi *mpi) {
     return moved;
 }
 
-void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
+static void return_credit(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->credit_bytes) return;
     if (!ts_mpi_may_write(mpi, number)) return;
@@ -180,4 +182,34 @@ void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
     ts_store_u64(peer->credit, peer->taken);
     uint64_t told = peer->taken;
     if (post(mpi, number, TS_TAG_CREDIT, NULL, peer->credit, sizeof peer->credit)) peer->returned = told;
+}
+
+void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
+    if (!mpi->peers[number].held_back) return_credit(mpi, number);
+}
+
+void ts_mpi_hold_back(ts_mpi *mpi, uint32_t number, bool ahead) {
+    ts_mpi_peer *peer = &mpi->peers[number];
+    if (peer->held_back == ahead || peer->dropped || !peer->paced) return;
+    peer->held_back = ahead;
+    mpi->held_back += ahead ? 1 : -1u;
+    ts_mpi_return_credit(mpi, number);
+}
+
+/* Whether large frames keep coming from others of the peer's job that are behind it. */
+static bool others_come(const ts_mpi *mpi, uint32_t number) {
+    const ts_peer *name = &mpi->names[number];
+    for (uint32_t p = 0; p < mpi->base.peer_count; p++) {
+        const ts_mpi_peer *other = &mpi->peers[p];
+        if (other->held_back || other->dropped || mpi->names[p].role != name->role || mpi->names[p].job != name->job) continue;
+        if (mpi->polled_us - other->chunk_us < COMES_US) return true;
+    }
+    return false;
+}
+
+void ts_mpi_ease(ts_mpi *mpi) {
+    if (mpi->polled_us - mpi->eased_us < EASE_EVERY_US) return;
+    mpi->eased_us = mpi->polled_us;
+    for (uint32_t p = 0; p < mpi->base.peer_count; p++)
+        if (mpi->peers[p].held_back && !others_come(mpi, p)) return_credit(mpi, p);
 }

@@ -68,6 +68,7 @@ static bool mpi_poll(ts_transport *transport) {
     ts_mpi *mpi = of(transport);
     uint64_t now = ts_mpi_clock_us();
     mpi->sent_after_us = mpi->drained_us[0];
+    mpi->polled_us = now;
     bool moved = mpi->backlog && ts_mpi_push_out_all(mpi);
     if (mpi->daemon) moved = ts_mpi_daemon_poll(mpi, now) || moved;
     bool drained = true;
@@ -79,6 +80,7 @@ static bool mpi_poll(ts_transport *transport) {
         found += here;
     }
     if (mpi->active.count) moved = finish_requests(mpi, &mpi->active) || moved;
+    if (mpi->held_back) ts_mpi_ease(mpi);
     if (mpi->aside.count && ++mpi->polls % TS_MPI_ASIDE_EVERY == 0) finish_requests(mpi, &mpi->aside);
     if (drained) {
         mpi->drained_us[0] = mpi->drained_us[1];
@@ -98,6 +100,7 @@ static size_t mpi_queued(const ts_transport *transport, uint32_t number) {
 void ts_mpi_drop(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->dropped) return;
+    ts_mpi_hold_back(mpi, number, false);
     peer->dropped = true;
     if (peer->same_host) mpi->base.neighbours--;
     ts_mpi_forget_queue(mpi, number);
@@ -123,8 +126,12 @@ static void mpi_end_job(ts_transport *transport, uint32_t job) {
     if (of(transport)->daemon) ts_mpi_daemon_end_job(of(transport), job);
 }
 
+static void mpi_hold_back(ts_transport *transport, uint32_t number, bool ahead) {
+    if (number < transport->peer_count) ts_mpi_hold_back(of(transport), number, ahead);
+}
+
 static const ts_transport_ops mpi_ops = {mpi_send, mpi_poll, mpi_queued, mpi_drop_peer,
-                                         mpi_now_us, mpi_counters, mpi_destroy, mpi_end_job};
+                                         mpi_now_us, mpi_counters, mpi_destroy, mpi_end_job, mpi_hold_back};
 
 /* ---- life -------------------------------------------------------------------------------------------------------------- */
 

@@ -26,6 +26,7 @@ typedef struct {
     size_t inbox_count, inbox_room, inbox_next;
     ts_transport_counters counters;
     bool *dropped; /* peers this endpoint wants nothing of */
+    bool *held_back;
 } endpoint;
 
 struct ts_sim_network {
@@ -195,6 +196,11 @@ static void sim_drop_peer(ts_transport *transport, uint32_t peer) {
     if (peer < self->network->peers) self->dropped[peer] = true;
 }
 
+static void sim_hold_back(ts_transport *transport, uint32_t peer, bool ahead) {
+    endpoint *self = (endpoint *)transport;
+    if (peer < self->network->peers) self->held_back[peer] = ahead;
+}
+
 static uint64_t sim_now(const ts_transport *transport) { return ((const endpoint *)transport)->network->now_us; }
 
 static void sim_counters(const ts_transport *transport, ts_transport_counters *out) {
@@ -204,7 +210,7 @@ static void sim_counters(const ts_transport *transport, ts_transport_counters *o
 static void sim_destroy(ts_transport *transport) { (void)transport; /* the network owns its endpoints */ }
 
 static const ts_transport_ops sim_ops = {sim_send, sim_poll,     sim_queued,  sim_drop_peer,
-                                         sim_now,  sim_counters, sim_destroy, NULL};
+                                         sim_now,  sim_counters, sim_destroy, NULL, sim_hold_back};
 
 static void count_jobs(ts_sim_network *net) {
     for (uint32_t j = 0; j < TS_SIM_JOBS && net->options.job_workers[j] > 0; j++) {
@@ -246,7 +252,8 @@ static terse_status make_endpoints(ts_sim_network *net) {
         endpoint *self = &net->endpoints[p];
         self->network = net;
         self->dropped = ts_mem_calloc(net->peers, sizeof *self->dropped);
-        TS_REQUIRE(self->dropped, TERSE_ENOMEM);
+        self->held_back = ts_mem_calloc(net->peers, sizeof *self->held_back);
+        TS_REQUIRE(self->dropped && self->held_back, TERSE_ENOMEM);
         self->base = (ts_transport){.ops = &sim_ops, .peers = net->names, .peer_count = net->peers, .self = p,
                                     .jobs = net->jobs, .job_count = net->job_count, .servers = net->options.servers,
                                     .workers = net->jobs[net->names[p].job].workers};
@@ -356,6 +363,7 @@ void ts_sim_network_destroy(ts_sim_network *network) {
         empty_inbox(&network->endpoints[p]);
         ts_mem_free(network->endpoints[p].inbox);
         ts_mem_free(network->endpoints[p].dropped);
+        ts_mem_free(network->endpoints[p].held_back);
     }
     ts_mem_free(network->heap);
     ts_mem_free(network->endpoints);
@@ -419,6 +427,10 @@ void ts_sim_revive(ts_sim_network *network, uint32_t peer) { network->dead[peer]
 void ts_sim_cut(ts_sim_network *network, uint32_t a, uint32_t b, bool cut) {
     network->cut[(size_t)a * network->peers + b] = cut;
     network->cut[(size_t)b * network->peers + a] = cut;
+}
+
+bool ts_sim_held_back(const ts_sim_network *network, uint32_t server, uint32_t peer) {
+    return network->endpoints[server].held_back[peer];
 }
 
 uint64_t ts_sim_now_us(const ts_sim_network *network) { return network->now_us; }

@@ -54,6 +54,8 @@ void ts_sim_revive(ts_sim_network *network, uint32_t peer);
 void ts_sim_cut(ts_sim_network *network, uint32_t a, uint32_t b, bool cut);
 /* It stops, or goes on, reading: what it is sent meanwhile stays in the senders' queues (see ops->queued). */
 void ts_sim_stop_reading(ts_sim_network *network, uint32_t peer, bool stopped);
+/* Whether a server has said that a peer is ahead of others (ops->hold_back), which changes nothing here. */
+bool ts_sim_held_back(const ts_sim_network *network, uint32_t server, uint32_t peer);
 uint64_t ts_sim_now_us(const ts_sim_network *network);
 /*
  * Delivers the next due frame if it is due by `until_us` and moves the clock to it, else moves the clock to until_us.

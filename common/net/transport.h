@@ -110,6 +110,11 @@ typedef struct {
      * what comes from them is of no interest. Their numbers stay theirs. NULL: nothing needs to be done.
      */
     void (*end_job)(ts_transport *transport, uint32_t job);
+    /*
+     * A peer is ahead of the others of its job: what it sends may wait while something comes of those that are not. Till
+     * it is said otherwise. NULL: everybody sends as fast as the way lets him.
+     */
+    void (*hold_back)(ts_transport *transport, uint32_t peer, bool ahead);
 } ts_transport_ops;
 
 struct ts_transport {

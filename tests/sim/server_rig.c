@@ -28,8 +28,9 @@ ts_config *rig_config(const char *more) {
     ck_assert_int_ge(descriptor, 0);
     FILE *file = fdopen(descriptor, "w");
     fprintf(file, "training: {model: rig, data: none, seed: 7}\nworker: {plugin: /dev/null}\n"
-                  "servers: {slice_elems: 64, history: 2}\nconsistency: {deadline_s: 4, start_s: %d, on_worker_loss: %s}\n%s",
-            strstr(more, RIG_SLOW_START) ? 9 : 1, strstr(more, RIG_ENDS) ? "end" : "go_on", more);
+                  "servers: {slice_elems: 64, history: 2}\nconsistency: {deadline_s: 4, start_s: %d, on_worker_loss: %s%s}\n%s",
+            strstr(more, RIG_SLOW_START) ? 9 : 1, strstr(more, RIG_ENDS) ? "end" : "go_on",
+            strstr(more, RIG_BACKUP) ? ", stragglers: backup, quorum: 2" : "", more);
     fclose(file);
     ts_config *config = NULL;
     ts_error error = {""};

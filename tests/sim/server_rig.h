@@ -23,6 +23,7 @@
     "pull: {default: topk:0.1 | fp16 | raw32}\n"
 #define RIG_ENDS "# a lost worker is the end\n"
 #define RIG_SLOW_START "# who has not spoken yet has 9 s, not 4\n"
+#define RIG_BACKUP "# rounds close with the first two\n"
 #define RIG_AVERAGE "optimizer: {name: none}\npush: {default: dense}\npull: {default: dense}\n"
 
 

@@ -68,6 +68,7 @@ CASES = [
     ("transport, frames over one side's limit, TCP", 60, flood(3, ["frames=60", "small=1"], TCP)),
     ("transport, a flood is one turn", 40, flood(3, ["frames=400", "turns=1"])),
     ("transport, a flood is one turn, TCP", 40, flood(3, ["frames=60", "turns=1"], TCP)),
+    ("transport, who is ahead waits for others, TCP", 40, flood(4, ["frames=120", "ahead=1"], TCP)),
     ("transport, workers of two jobs", 60, flood(7, ["frames=20", "jobs=2"])),
     ("transport in a program's own MPI", 60, flood(4, ["frames=40", "user=1"])),
     ("transport, a rank alone", 30, flood(1, ["frames=10"])),

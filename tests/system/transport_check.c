@@ -8,6 +8,7 @@
  *     small=RANK     that rank accepts frames up to 64 KiB only: larger ones are lost and counted, nothing else
  *     user=1         MPI is initialised by the program, single-threaded, and finalised by it
  *     deadline=S     of roll call and silence; 20 when not given
+ *     ahead=1        of four ranks: 1 and 3 send rank 0 their frames, and 1 is held back while those of 3 come
  *     turns=1        of three ranks: rank 1 has sent rank 0 all its frames before rank 2 sends one; whose turn comes when
  *
  * Both ends derive size and bytes of frame n from (seed, sender, receiver, n). Each rank that succeeds prints
@@ -40,7 +41,7 @@ typedef struct {
 } peer_check;
 
 typedef struct {
-    uint64_t frames, window, seed, deadline_s, user, jobs, turns;
+    uint64_t frames, window, seed, deadline_s, user, jobs, turns, ahead;
     long kill, absent, small;
     ts_transport *transport;
     peer_check *peers;
@@ -309,6 +310,65 @@ static int run_turns(check *c) {
     return c->wrong ? 1 : 0;
 }
 
+/* ---- who is ahead ----------------------------------------------------------------------------------------------------- */
+
+#define AHEAD_BYTES ((size_t)256 << 10)
+#define AHEAD_MOST 8u        /* frames of a window and more that may still come */
+#define AHEAD_GAP_US 150000u /* who waits longer for the others' next frame cannot tell: then nobody is held back */
+
+typedef struct {
+    check *check;
+    uint64_t held_at, last_us; /* frames of rank 1 when it was held back; 0: it was not. The last frame of rank 3 */
+    bool slow;
+} ahead_check;
+
+static void on_ahead(void *context, uint32_t peer, ts_buffer *frame) {
+    ahead_check *a = context;
+    check *c = a->check;
+    uint64_t now = c->transport->ops->now_us(c->transport);
+    if (frame->len != AHEAD_BYTES || !matches(frame->data, frame->len, peer)) c->wrong++;
+    c->peers[peer].got++;
+    if (peer == 3) {
+        a->slow = a->slow || (a->held_at && now - a->last_us > AHEAD_GAP_US);
+        a->last_us = now;
+    }
+    if (a->held_at || !c->peers[1].got || !c->peers[3].got) return;
+    a->held_at = c->peers[1].got;
+    c->transport->ops->hold_back(c->transport, 1, true);
+}
+
+static void send_ahead(check *c) {
+    ts_transport *t = c->transport;
+    ts_buffer *frame;
+    if (ts_buffer_create(AHEAD_BYTES, &frame) != TERSE_OK) exit(1);
+    fill(frame->data, AHEAD_BYTES, t->self);
+    frame->len = AHEAD_BYTES;
+    for (uint64_t n = 0; n < c->frames; n++)
+        if (t->ops->send(t, 0, frame) != TERSE_OK) c->wrong++;
+    ts_buffer_unref(frame);
+    while (t->ops->queued(t, 0) > 0) t->ops->poll(t);
+}
+
+/* It is never told that rank 1 may go on: when nothing comes of rank 3 any more, the rest of rank 1 does all the same. */
+static int run_ahead(check *c) {
+    ts_transport *t = c->transport;
+    ahead_check a = {.check = c};
+    c->peers = ts_mem_calloc(t->peer_count, sizeof *c->peers);
+    if (!c->peers || t->peer_count != 4) return 1;
+    t->handler = (ts_transport_handler){.context = &a, .on_frame = on_ahead};
+    if (t->self % 2) send_ahead(c);
+    while (t->self == 0 && c->peers[3].got < c->frames) t->ops->poll(t);
+    bool waits = t->self != 0 || a.slow || c->peers[1].got - a.held_at <= AHEAD_MOST;
+    while (t->self == 0 && c->peers[1].got < c->frames) t->ops->poll(t);
+    if (!waits) c->wrong++;
+    printf("transport_check: rank %u of %u %s slow=%d bells=%d\n", t->self, t->peer_count, c->wrong ? "WRONG" : "ok", a.slow,
+           ts_mpi_transport_bell_complete(t));
+    fflush(stdout);
+    ts_mem_free(c->peers);
+    ts_mpi_transport_finish(t, 2000000, true, c->wrong ? 1 : 0);
+    return c->wrong ? 1 : 0;
+}
+
 static void read_words(check *c, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         unsigned long value;
@@ -320,6 +380,7 @@ static void read_words(check *c, int argc, char **argv) {
         if (!strcmp(name, "deadline")) c->deadline_s = value;
         if (!strcmp(name, "user")) c->user = value;
         if (!strcmp(name, "turns")) c->turns = value;
+        if (!strcmp(name, "ahead")) c->ahead = value;
         if (!strcmp(name, "jobs") && value > 0) c->jobs = value;
         if (!strcmp(name, "kill")) c->kill = (long)value;
         if (!strcmp(name, "absent")) c->absent = (long)value;
@@ -349,7 +410,7 @@ int main(int argc, char **argv) {
     }
     check_jobs(&c);
     check_workers_comm(&c);
-    int code = c.turns ? run_turns(&c) : run(&c);
+    int code = c.turns ? run_turns(&c) : c.ahead ? run_ahead(&c) : run(&c);
     if (c.user) MPI_Finalize();
     return code;
 }

@@ -191,6 +191,59 @@ START_TEST(every_consistency_goes_on_under_tiny_shares) {
 }
 END_TEST
 
+static bool held_back(const rig *r, uint32_t w) { return ts_sim_held_back(r->network, 0, 1 + w); }
+
+#define FEW_BYTES (3 * 8 * 2500) /* nobody may hold 2,500 bytes more than another */
+
+/* Slices in frames of their own, which take some 1,040 bytes each. */
+static void push_slices(rig *r, uint32_t w, unsigned slices) {
+    float gradient[RIG_ELEMS];
+    rig_gradient(w, 0, gradient);
+    for (unsigned s = 0; s < RIG_SLICES; s++)
+        if (slices >> s & 1) rig_send(r, w, rig_push_frame(r, w, 0, gradient, 1u << s, true));
+    rig_run(r, 1000);
+}
+
+START_TEST(who_is_ahead_of_the_last_worker_is_held_back) {
+    rig *r = rig_create(3, RIG_DENSE);
+    float params[RIG_ELEMS];
+    rig_attach_all(r, params);
+    push_slices(r, 0, 7);
+    ck_assert(!held_back(r, 0)); /* of shares as large as they are by default that is nothing */
+    r->config->limits.traffic_bytes = FEW_BYTES;
+    push_slices(r, 1, 2);
+    ck_assert(held_back(r, 0) && !held_back(r, 1) && !held_back(r, 2));
+    push_slices(r, 1, 5);
+    ck_assert(held_back(r, 0) && held_back(r, 1) && !held_back(r, 2));
+    push_slices(r, 2, 1); /* the round of slice 0 closes, and what is left is little */
+    ck_assert(!held_back(r, 0) && !held_back(r, 1) && !held_back(r, 2));
+    rig_destroy(r);
+}
+END_TEST
+
+/* Not for those who push no more, nor where rounds do not wait for the last; and nobody who would look dead for it. */
+START_TEST(nobody_is_held_back_without_need) {
+    float params[RIG_ELEMS];
+    for (int waits = 0; waits < 2; waits++) {
+        rig *r = rig_create(3, waits ? RIG_DENSE : RIG_DENSE RIG_BACKUP);
+        rig_attach_all(r, params);
+        r->config->limits.traffic_bytes = FEW_BYTES;
+        push_slices(r, 0, 7);
+        ck_assert_int_eq(held_back(r, 0), waits);
+        rig_run(r, RIG_SECOND * 3 / 2);
+        ck_assert(!held_back(r, 0)); /* not heard of since, and dead after 4 s */
+        rig_heartbeat(r, 0);
+        rig_run(r, 1000);
+        ck_assert_int_eq(held_back(r, 0), waits);
+        rig_done(r, 1, 0);
+        rig_done(r, 2, 0); /* the rounds close */
+        rig_run(r, 1000);
+        ck_assert(!held_back(r, 0));
+        rig_destroy(r);
+    }
+}
+END_TEST
+
 TCase *test_flow(void);
 TCase *test_flow(void) {
     TCase *tests = tcase_create("flow");
@@ -198,6 +251,8 @@ TCase *test_flow(void) {
     tcase_add_test(tests, a_worker_that_never_reads_neither_grows_the_server_nor_holds_the_others);
     tcase_add_test(tests, a_flood_of_pushes_is_bounded_and_others_go_on);
     tcase_add_test(tests, packets_beyond_the_share_come_again_and_one_slice_is_always_taken);
+    tcase_add_test(tests, who_is_ahead_of_the_last_worker_is_held_back);
+    tcase_add_test(tests, nobody_is_held_back_without_need);
     tcase_add_test(tests, every_consistency_goes_on_under_tiny_shares);
     tcase_add_test(tests, clusters_under_tiny_shares_come_to_the_same_end);
     return tests;

@@ -101,7 +101,7 @@ static void mail_counters(const ts_transport *transport, ts_transport_counters *
 static void mail_destroy(ts_transport *transport) { ts_comm_thread_destroy(of(transport)); }
 
 static const ts_transport_ops mail_ops = {mail_send, mail_poll, mail_queued, mail_drop_peer,
-                                          mail_now_us, mail_counters, mail_destroy, NULL};
+                                          mail_now_us, mail_counters, mail_destroy, NULL, NULL};
 
 /* ---- the loop's side ---- */
 
