@@ -2,6 +2,7 @@
 #include "tests/sim/cluster_parts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -430,7 +431,7 @@ terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out)
     if (!c) return TERSE_ENOMEM;
     ts_error error = {""};
     ts_log_level level = ts_log_get_level();
-    ts_log_set_level(TS_LOG_NONE); /* deaths are what these runs are about; the result tells them */
+    if (!getenv("TERSE_SIM_LOG")) ts_log_set_level(TS_LOG_NONE); /* deaths are what these runs are about; the result tells them */
     c->spec = spec;
     c->result = out;
     terse_status status = ts_cluster_result_create(out, spec->network.workers);

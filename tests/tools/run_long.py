@@ -39,6 +39,8 @@ def parts(build, seeds):
              [unit, "test_codec_"], every),
         Part("simulation", f"{seeds} simulated clusters against the sequential reference", 5400,
              [unit, "test_simulation"], many),
+        Part("replicas", f"{seeds} simulated clusters whose servers die, with checkpoints and without", 5400,
+             [unit, "test_replica"], many),
         Part("jobs", "simulated jobs beside each other", 3600, [unit, "test_jobs"], many),
         Part("keep", "torn and stale files of kept states", 1800, [unit, "test_keep"], every),
         Part("faults", "the fault matrix: processes struck in every state, over mpirun (tests/fault)", 3600,

@@ -226,7 +226,8 @@ START_TEST(a_stopped_server_wakes_up_and_spoils_no_checkpoint) {
         for (uint32_t w = 0; w < spec.network.workers; w++) spec.think_us[w] = 2000000; /* they still train then */
         run(spec, "calm", 1, 100, "never", &calm);
         must_finish(seed, "calm", &spec, &calm);
-        spec.stop.at_us = 1 + (uint64_t)(0.6 * (double)ts_random_unit(ts_random_u32(&random)) * (double)calm.took_us);
+        /* Not while they still attach: without server 0 no start is made within start_s. */
+        spec.stop.at_us = 6 * SECOND + (uint64_t)(0.6 * (double)ts_random_unit(ts_random_u32(&random)) * (double)(calm.took_us - 6 * SECOND));
         spec.stop.until_us = spec.stop.at_us + (10 + ts_random_below(&random, 10)) * SECOND;
         spec.stop.a = ts_random_below(&random, ts_random_below(&random, 3) ? 1 : spec.network.servers);
         run(spec, "stopped", 1, seed % 2 ? 1 : 100, "never", &got);
@@ -323,7 +324,7 @@ START_TEST(who_asks_for_the_end_gets_it_whoever_leads) {
         ts_cluster_result got;
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 75));
         for (uint32_t w = 0; w < spec.network.workers; w++) spec.think_us[w] = 2000000;
-        uint64_t at_us = 2 * SECOND + ts_random_below(&random, 2 * SECOND);
+        uint64_t at_us = 6 * SECOND + ts_random_below(&random, 2 * SECOND); /* all train by then, whatever the network loses */
         spec.drain.at_us = at_us + 1;
         spec.drain.by_worker = seed % 4 != 3;
         spec.drain.servers = seed % 4 != 3 ? 0 : 2;
@@ -344,35 +345,46 @@ START_TEST(who_asks_for_the_end_gets_it_whoever_leads) {
 }
 END_TEST
 
+/*
+ * Told to stop around the last step, server 0 dies: the checkpoint after that step is made, or the job stops at one that is
+ * complete. Returns whether it finished.
+ */
+static bool stop_at_the_end(uint64_t seed) {
+    ts_cluster_spec spec = spec_of(seed);
+    ts_cluster_result calm, got;
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 76));
+    spec.pool_threads = 1;
+    spec.work_most_us = 200000; /* long enough to be met, and not so long that workers lose patience */
+    run(spec, "calm", 0, 2, "never", &calm);
+    must_finish(seed, "calm", &spec, &calm);
+    /* Around the last step, after which all wait for a while; a wish that comes after the death is heard by who leads then. */
+    spec.kill_at_us = calm.took_us - 8 * SECOND - ts_random_below(&random, 5 * SECOND);
+    spec.drain.at_us = spec.kill_at_us - ts_random_below(&random, SECOND) + (seed % 4 ? 0 : 8 * SECOND);
+    spec.drain.servers = ~1u;
+    run(spec, "run", 0, 2, "never", &got);
+    ck_assert_msg(got.ended, "seed %llu: still running: %s", (unsigned long long)seed, got.message);
+    counts found = go_on_from_each(seed, "run", &spec, &calm);
+    bool stopped = strstr(got.message, "stopped by SIGTERM") && strstr(got.message, "is complete; the same command goes on");
+    ck_assert_msg(found.last || (stopped && found.complete > 0), "seed %llu: %s; %u complete", (unsigned long long)seed, got.message,
+                  found.complete);
+    bool finished = got.finished;
+    ts_cluster_result_free(&calm);
+    ts_cluster_result_free(&got);
+    empty();
+    return finished;
+}
+
 /* At the end there is nothing to be stopped any more: the checkpoint after the last step is made, whoever leads. */
 START_TEST(who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint) {
     range seeds = seeds_of(65000, 2 * SEEDS);
     unsigned finished = 0;
-    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
-        ts_cluster_spec spec = spec_of(seed);
-        ts_cluster_result calm, got;
-        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 76));
-        spec.pool_threads = 1;
-        spec.work_most_us = 200000; /* long enough to be met, and not so long that workers lose patience */
-        run(spec, "calm", 0, 2, "never", &calm);
-        must_finish(seed, "calm", &spec, &calm);
-        /* Around the last step, after which all wait for a while; a wish that comes after the death is heard by who leads then. */
-        spec.kill_at_us = calm.took_us - 8 * SECOND - ts_random_below(&random, 5 * SECOND);
-        spec.drain.at_us = spec.kill_at_us - ts_random_below(&random, SECOND) + (seed % 4 ? 0 : 8 * SECOND);
-        spec.drain.servers = ~1u;
-        run(spec, "run", 0, 2, "never", &got);
-        ck_assert_msg(got.ended, "seed %llu: still running: %s", (unsigned long long)seed, got.message);
-        counts found = go_on_from_each(seed, "run", &spec, &calm);
-        bool stopped = strstr(got.message, "stopped by SIGTERM") && strstr(got.message, "is complete; the same command goes on");
-        ck_assert_msg(found.last || (stopped && found.complete > 0), "seed %llu: %s; %u complete", (unsigned long long)seed,
-                      got.message, found.complete);
-        finished += got.finished;
-        ts_cluster_result_free(&calm);
-        ts_cluster_result_free(&got);
-        empty();
-    }
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) finished += stop_at_the_end(seed);
     if (seeds.count > 1) ck_assert(finished > 0 && finished < seeds.count);
 }
+END_TEST
+
+/* Where a worker had pushed its last long before the death, and had only the others' patience left. */
+START_TEST(who_is_done_waits_for_who_leads_then) { (void)stop_at_the_end(70035); }
 END_TEST
 
 /* Where the folder's lock was. */
@@ -507,6 +519,7 @@ TCase *test_replica_checkpoints(void) {
     tcase_add_test(tests, who_is_told_to_stop_does_whoever_leads);
     tcase_add_test(tests, who_asks_for_the_end_gets_it_whoever_leads);
     tcase_add_test(tests, who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint);
+    tcase_add_test(tests, who_is_done_waits_for_who_leads_then);
     tcase_add_test(tests, a_part_that_nobody_has_any_more_is_not_waited_for);
     tcase_add_test(tests, no_manifest_is_written_without_the_servers_parts);
     tcase_add_test(tests, a_lock_that_cannot_be_signed_says_why);

@@ -355,16 +355,20 @@ void ts_client_checkpoint_tick(struct ts_client *client) {
         c->version);
 }
 
+/* How long it is since there was reason to wait for server 0's word: whoever leads in its place begins anew. */
+static uint64_t waited_us(const ts_client *client, uint64_t since_us) {
+    return ts_client_now(client) - (client->buried_us > since_us ? client->buried_us : since_us);
+}
+
 bool ts_client_checkpoint_pending(const ts_client *client) {
     const ts_client_checkpoint *c = &client->checkpoint;
     bool settled = c->state == TS_PART_WRITTEN || c->state == TS_PART_FAILED;
     uint64_t patience_us = client->server_count > 0 ? ts_client_patience_us(client, &client->servers[0]) : 0;
     if (c->state == TS_PART_OPEN || c->state == TS_PART_CLOSING) return true;
-    if (c->at_end && !c->last_over && c->dir && is_last(client, client->done_steps) &&
-        ts_client_now(client) - client->done_us < patience_us)
-        return true; /* its plan is still to come */
+    bool unplanned = c->at_end && !c->last_over && c->dir && is_last(client, client->done_steps); /* its plan is still to come */
+    if (unplanned && waited_us(client, client->done_us) < patience_us) return true;
     /* Server 0 may have given it up and left. */
-    return settled && !c->noted && ts_client_now(client) - c->settled_us < patience_us;
+    return settled && !c->noted && waited_us(client, c->settled_us) < patience_us;
 }
 
 terse_status ts_client_request_checkpoint(ts_client *client, bool stop, const char *reason) {

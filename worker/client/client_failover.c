@@ -55,6 +55,7 @@ static void bury(ts_client *client, uint32_t number) {
     uint64_t now = ts_client_now(client);
     server->dead = true;
     client->dead_count++;
+    client->buried_us = now;
     ts_log(TS_LOG_WARN, "client", "a server is dead; its stand-in takes its place", "server=\"%s\" standin=\"%s\" step=%" PRIu64,
            ts_client_server_name(client, server), ts_client_server_name(client, standin), ts_client_step(client));
     say_farewell(client, server);

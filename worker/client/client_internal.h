@@ -168,6 +168,7 @@ struct ts_client {
     } lent;
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;
+    uint64_t buried_us;     /* when a server was last heard to be dead; 0: never */
     struct {
         uint32_t rounds;       /* pushes of what was left */
         bool leaving;          /* they have begun */
