@@ -317,6 +317,53 @@ START_TEST(sparse_pushes_are_dense_ones_with_zeros) {
 }
 END_TEST
 
+typedef struct {
+    unsigned left, back;
+} lock_count;
+
+static void note_left(void *context) { ((lock_count *)context)->left++; }
+static void note_back(void *context) { ((lock_count *)context)->back++; }
+
+/* How often a push and a pull of some tensors let go of the lock; what is pulled comes in the opposite order. */
+static unsigned times_let_go(uint32_t tensors, uint32_t elems) {
+    stage s;
+    lock_count lock = {0};
+    uint32_t next = 0;
+    float *w = calloc((size_t)tensors * elems, sizeof *w), *x = calloc(elems, sizeof *x);
+    ck_assert(w && x);
+    open_stage(&s, 1, 1, 0, NULL);
+    for (uint32_t t = 0; t < tensors; t++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%u", t);
+        declare(&s, name, elems, w + (size_t)t * elems);
+    }
+    attach(&s);
+    ts_client_set_lock(s.client, note_back, note_left, &lock);
+    for (uint32_t t = 0; t < tensors; t++) {
+        ck_assert_ok(ts_client_push(s.client, t, x));
+        ck_assert_ok(ts_client_pull(s.client, t));
+    }
+    run_stage(&s, 1);
+    for (uint32_t t = tensors; t-- > 0;) {
+        x[0] = (float)t + 1;
+        say_data(&s, 0, 1, true, false, t, x, elems * sizeof *x);
+        ck_assert(ts_client_pulled_all(s.client, &next) == (t == 0));
+        ck_assert_uint_eq(next, t == 0 ? tensors : 0);
+        ck_assert_float_eq(w[(size_t)t * elems], (float)t + 1);
+    }
+    ck_assert_uint_eq(lock.left, lock.back);
+    close_stage(&s);
+    free(w);
+    free(x);
+    return lock.left;
+}
+
+START_TEST(the_lock_is_let_go_of_for_work_that_is_worth_it) {
+    ck_assert_uint_eq(times_let_go(20, 256), 1);  /* 1 KiB each, twice in a push and once in a pull: 60 KiB */
+    ck_assert_uint_eq(times_let_go(2, 16384), 6); /* 64 KiB each, every time */
+}
+END_TEST
+
 TCase *test_client(void);
 TCase *test_client(void) {
     TCase *tests = tcase_create("client");
@@ -330,6 +377,7 @@ TCase *test_client(void) {
     tcase_add_test(tests, small_tensors_share_a_frame_and_large_ones_do_not_wait);
     tcase_add_test(tests, clipping_scales_by_the_norm_of_the_whole_step);
     tcase_add_test(tests, waits_in_vain_are_refused);
+    tcase_add_test(tests, the_lock_is_let_go_of_for_work_that_is_worth_it);
     tcase_add_test(tests, sparse_pushes_are_dense_ones_with_zeros);
     return tests;
 }

@@ -71,7 +71,8 @@ void ts_client_destroy(ts_client *client) {
         ts_mem_free(client->tensors[t].dense);
     }
     for (uint32_t i = 0; client->slices && i < client->contract->slice_count; i++)
-        ts_client_drop_arrivals(&client->slices[i]);
+        ts_client_drop_arrivals(client, &client->slices[i]);
+    ts_client_free_spare(client);
     ts_mem_free(client->tensors);
     ts_mem_free(client->slices);
     ts_mem_free(client->slice_hash);

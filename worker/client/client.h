@@ -95,6 +95,10 @@ terse_status ts_client_pull(ts_client *client, uint32_t tensor) TERSE_NODISCARD;
 /* Whether that version is here; decodes into param what has come, so call it when param may change. */
 bool ts_client_pulled(ts_client *client, uint32_t tensor);
 /*
+ * The same of all tensors from *next on, in whatever order they come. next: [in/out] all below it are pulled.
+ */
+bool ts_client_pulled_all(ts_client *client, uint32_t *next);
+/*
  * In a step that pushes and pulls everything: the first so many tensors are pushed now, or next, and their params may
  * change; 0: the step is over. Once that is worth a look, decodes what has come.
  */

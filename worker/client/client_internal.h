@@ -19,6 +19,7 @@
 #define TS_CLIENT_ALONE_BYTES ((size_t)128 << 10)  /* packets as large as this are written into a frame of their own */
 #define TS_CLIENT_LARGE_BYTES ((uint64_t)32 << 20) /* of parameters: see ts_client.large */
 #define TS_CLIENT_AHEAD_BYTES ((size_t)512 << 10)  /* that much new data is worth a look at all tensors of a step */
+#define TS_CLIENT_LET_GO_BYTES ((size_t)32 << 10) /* of work: letting go of the lock costs as much as a few of them */
 #define TS_CLIENT_PATIENCE_US 5000u                /* so long a step waits for news before it encodes far ahead of them */
 #define TS_CLIENT_RAW_FRAME_BYTES ((size_t)1 << 20) /* initial values: the size of a Set frame */
 #define TS_CLIENT_GATHER_US 20000u                  /* and they never wait longer than this */
@@ -27,6 +28,7 @@
 #define TS_CLIENT_RTO_MAX_US 8000000u
 #define TS_CLIENT_CROWDED_US 50000u             /* a server without room is tried again after that, */
 #define TS_CLIENT_CROWDED_BYTES ((size_t)16 << 20) /* with so much at a time */
+#define TS_CLIENT_SPARE_MAX 4096u    /* of their nodes are kept for the next ones */
 #define TS_CLIENT_ARRIVALS_MAX 64u   /* packets of one slice waiting to be decoded; more are asked for again later */
 #define TS_CLIENT_REFUSED_US 200000u /* after so long a packet that was refused as corrupt is sent again */
 #define TS_CLIENT_REFUSALS_MAX 5u /* of one packet as corrupt: sent again it will be no better */
@@ -128,6 +130,8 @@ struct ts_client {
     ts_client_slice *slices;  /* by global number, from start on */
     uint64_t *slice_hash;     /* by global number, of the last statistics */
     uint32_t *slice_order;    /* storage of the servers' `slices` and `gathered` */
+    ts_arrival *spare_arrivals; /* to use again; spare_count of them */
+    uint32_t spare_count;
     ts_outbox outbox;
     ts_keep *keep;            /* NULL: nothing outlives the process */
     ts_keep_memory keep_memory; /* of the tensors, when there is a keep */
@@ -166,6 +170,7 @@ struct ts_client {
         uint32_t count, room;
         ts_frame_sum *sum;
     } lent;
+    size_t worked_bytes;    /* since the lock was let go of */
     size_t undecoded_bytes; /* came since somebody last looked for what can be decoded ahead */
     uint64_t done_steps, done_us;
     uint64_t buried_us;     /* when a server was last heard to be dead; 0: never */
@@ -201,6 +206,14 @@ terse_status ts_client_refuse(ts_client *client, terse_status status, const char
 static inline uint64_t ts_client_now(const ts_client *client) { return client->transport->ops->now_us(client->transport); }
 static inline void ts_client_let_go(ts_client *client) { if (client->unlock) client->unlock(client->lock_context); }
 static inline void ts_client_take_back(ts_client *client) { if (client->lock) client->lock(client->lock_context); }
+/* For work on so many bytes, which may be too few to. Returns whether the lock has to be taken back. */
+static inline bool ts_client_let_go_for(ts_client *client, size_t bytes) {
+    client->worked_bytes += bytes;
+    if (client->worked_bytes < TS_CLIENT_LET_GO_BYTES) return false;
+    client->worked_bytes = 0;
+    ts_client_let_go(client);
+    return true;
+}
 /* Whether the server owes an answer or data. */
 bool ts_client_owes(const ts_client *client, const ts_client_server *server);
 /* What it owes, in words: "version 3 of fc1.weight". */
@@ -238,6 +251,8 @@ void ts_client_send_control(ts_client *client, ts_client_server *server, Terse__
 void ts_client_asked(ts_client *client, ts_client_server *server, unsigned request);
 /* An answer came: the timer starts anew. */
 void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered);
+/* The same of what came at a time that is known. */
+void ts_client_progressed(ts_client_server *server, unsigned answered, uint64_t now_us);
 /* Sends the outbox's packets of some of a server's slices (its own numbers, ascending) in frames of one step each. */
 void ts_client_send_packets(ts_client *client, ts_client_server *server, const uint32_t *locals, uint32_t count);
 /*
@@ -319,7 +334,8 @@ void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *b
 /* Asks again for versions that did not come. */
 void ts_client_pull_missing(ts_client *client, ts_client_server *server);
 /* Frees the packets that were not decoded. */
-void ts_client_drop_arrivals(ts_client_slice *slice);
+void ts_client_drop_arrivals(ts_client *client, ts_client_slice *slice);
+void ts_client_free_spare(ts_client *client);
 
 /* ---- client_control.c ---- */
 void ts_client_send_done(ts_client *client, ts_client_server *server);

@@ -12,15 +12,42 @@
 
 static void ask(ts_client *client, ts_client_tensor *tensor);
 
-static void drop_at(ts_arrival **at) {
-    ts_arrival *arrival = *at;
-    *at = arrival->next;
-    ts_buffer_unref(arrival->frame);
-    ts_mem_free(arrival);
+static ts_arrival *take_node(ts_client *client) {
+    ts_arrival *node = client->spare_arrivals;
+    if (!node) return ts_mem_calloc(1, sizeof *node);
+    client->spare_arrivals = node->next;
+    client->spare_count--;
+    return node;
 }
 
-void ts_client_drop_arrivals(ts_client_slice *slice) {
-    while (slice->arrivals) drop_at(&slice->arrivals);
+static void give_node(ts_client *client, ts_arrival *node) {
+    ts_buffer_unref(node->frame);
+    if (client->spare_count == TS_CLIENT_SPARE_MAX) {
+        ts_mem_free(node);
+        return;
+    }
+    node->next = client->spare_arrivals;
+    client->spare_arrivals = node;
+    client->spare_count++;
+}
+
+void ts_client_free_spare(ts_client *client) {
+    while (client->spare_arrivals) {
+        ts_arrival *node = client->spare_arrivals;
+        client->spare_arrivals = node->next;
+        ts_mem_free(node);
+    }
+    client->spare_count = 0;
+}
+
+static void drop_at(ts_client *client, ts_arrival **at) {
+    ts_arrival *arrival = *at;
+    *at = arrival->next;
+    give_node(client, arrival);
+}
+
+void ts_client_drop_arrivals(ts_client *client, ts_client_slice *slice) {
+    while (slice->arrivals) drop_at(client, &slice->arrivals);
 }
 
 /* How far the arrivals reach without a gap. */
@@ -36,7 +63,7 @@ static void update_ready(ts_client_slice *slice) {
 }
 
 /* Files a packet under its version. Returns whether it was new and is kept. */
-static bool file_arrival(ts_client_slice *slice, const ts_arrival *what) {
+static bool file_arrival(ts_client *client, ts_client_slice *slice, const ts_arrival *what) {
     uint32_t held = 0;
     ts_arrival **at = &slice->arrivals;
     if (what->version <= slice->version) { /* known, but it may end a newer wish */
@@ -53,19 +80,20 @@ static bool file_arrival(ts_client_slice *slice, const ts_arrival *what) {
         return true;
     }
     if (there || (held >= TS_CLIENT_ARRIVALS_MAX && !what->snapshot)) return false;
-    ts_arrival *arrival = ts_mem_calloc(1, sizeof *arrival);
+    ts_arrival *arrival = take_node(client);
     if (!arrival) return false; /* asked for again later */
     *arrival = *what;
     arrival->next = *at;
     ts_buffer_ref(arrival->frame);
     *at = arrival;
-    while (what->snapshot && slice->arrivals != arrival) drop_at(&slice->arrivals); /* it says all that they do */
-    if (arrival->next && arrival->next->version == what->version) drop_at(&arrival->next);
+    while (what->snapshot && slice->arrivals != arrival) drop_at(client, &slice->arrivals); /* it says all that they do */
+    if (arrival->next && arrival->next->version == what->version) drop_at(client, &arrival->next);
     update_ready(slice);
     return true;
 }
 
-static void take_packet(ts_client *client, ts_client_server *server, uint32_t slice, const ts_arrival *arrival) {
+static void take_packet(ts_client *client, ts_client_server *server, uint32_t slice, const ts_arrival *arrival,
+                        uint64_t now_us) {
     const ts_slice *where = &client->contract->slices[slice];
     if (arrival->snapshot && arrival->len != where->n * sizeof(float)) {
         client->counters.dropped_frames++;
@@ -77,15 +105,16 @@ static void take_packet(ts_client *client, ts_client_server *server, uint32_t sl
         return;
     }
     if (!client->settles) ts_client_acknowledge(client, slice, arrival->answers);
-    if (!file_arrival(&client->slices[slice], arrival)) return;
+    if (!file_arrival(client, &client->slices[slice], arrival)) return;
     client->tensors[where->tensor].arrived = true;
     client->undecoded_bytes += arrival->len;
-    ts_client_progress(client, server, 0);
+    ts_client_progressed(server, 0, now_us);
 }
 
 void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *buffer, const ts_frame *frame) {
     if (!client->slices) return;
     const Terse__Data *data = frame->header->data;
+    uint64_t now_us = ts_client_now(client);
     ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, server->slice_count);
     for (;;) {
         uint32_t local = 0;
@@ -98,7 +127,7 @@ void ts_client_on_data(ts_client *client, ts_client_server *server, ts_buffer *b
             return;
         }
         if (data->params) ts_client_on_params(client, server, server->slices[local], arrival.packet, arrival.len);
-        else take_packet(client, server, server->slices[local], &arrival);
+        else take_packet(client, server, server->slices[local], &arrival, now_us);
     }
     ts_client_attached(client);
     ts_client_maybe_done(client);
@@ -127,9 +156,9 @@ static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
     while (state->version < want && state->ready > state->version && client->state != TS_CLIENT_FAILED) {
         ts_arrival *arrival = state->arrivals;
         state->arrivals = arrival->next;
-        ts_client_let_go(client);
+        bool away = ts_client_let_go_for(client, arrival->len);
         terse_status status = apply(client, slice, arrival);
-        ts_client_take_back(client);
+        if (away) ts_client_take_back(client);
         if (status == TERSE_OK) {
             state->version = arrival->version;
             if (arrival->answers > state->answered) state->answered = arrival->answers;
@@ -140,26 +169,25 @@ static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
                            terse_strerror(status));
         }
         update_ready(state); /* after a bad packet there is a gap, and the timer asks for it again */
-        ts_buffer_unref(arrival->frame);
-        ts_mem_free(arrival);
+        give_node(client, arrival);
     }
 }
 
 /* Decodes what has come of a tensor. Returns whether the version that its pull waits for is there. */
 static bool decode(ts_client *client, uint32_t t) {
     const ts_tensor *declared = &client->contract->tensors[t];
-    uint64_t want = client->tensors[t].step + 1, began = ts_client_now(client);
+    uint64_t want = client->tensors[t].step + 1;
     bool all = true;
     client->tensors[t].arrived = false;
     for (uint32_t i = 0; i < declared->slices; i++) {
         catch_up(client, declared->first_slice + i, want);
         all = all && client->slices[declared->first_slice + i].answered >= want;
     }
-    client->counters.decode_us += ts_client_now(client) - began;
     return all;
 }
 
-bool ts_client_pulled(ts_client *client, uint32_t t) {
+/* began_us: [in/out] when decoding began, for several tensors in a row; 0: it has not. */
+static bool pulled(ts_client *client, uint32_t t, uint64_t *began_us) {
     if (t >= client->contract->tensor_count || client->state == TS_CLIENT_FAILED) return false;
     ts_client_tensor *tensor = &client->tensors[t];
     if (client->stale) (void)ts_client_comes_back(client);
@@ -167,6 +195,7 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
     if (tensor->phase == TS_TENSOR_IDLE) return true;
     if (tensor->phase == TS_TENSOR_PUSHED && tensor->on_demand) return !tensor->unanswered && !tensor->deferred;
     if (tensor->phase != TS_TENSOR_PULLING || !tensor->arrived) return false;
+    if (*began_us == 0) *began_us = ts_client_now(client);
     bool all = decode(client, t);
     if (client->settles) all = all && !tensor->unanswered;
     if (!all || client->state == TS_CLIENT_FAILED) return false;
@@ -177,7 +206,32 @@ bool ts_client_pulled(ts_client *client, uint32_t t) {
     return client->state != TS_CLIENT_FAILED;
 }
 
+static void note_decoded(ts_client *client, uint64_t began_us) {
+    if (began_us > 0) client->counters.decode_us += ts_client_now(client) - began_us;
+}
+
+bool ts_client_pulled(ts_client *client, uint32_t t) {
+    uint64_t began_us = 0;
+    bool here = pulled(client, t, &began_us);
+    note_decoded(client, began_us);
+    return here;
+}
+
+bool ts_client_pulled_all(ts_client *client, uint32_t *next) {
+    uint32_t tensors = client->contract->tensor_count;
+    uint64_t began_us = 0;
+    bool all = true;
+    for (uint32_t t = *next; t < tensors; t++) {
+        bool here = pulled(client, t, &began_us);
+        if (here && all) *next = t + 1;
+        all = all && here;
+    }
+    note_decoded(client, began_us);
+    return all;
+}
+
 void ts_client_decode_arrived(ts_client *client) {
+    uint64_t began_us = ts_client_now(client);
     client->undecoded_bytes = 0;
     if (client->settles) return; /* a step is one round's, whatever comes meanwhile */
     for (uint32_t t = 0; t < client->ahead && client->state != TS_CLIENT_FAILED; t++) {
@@ -186,6 +240,7 @@ void ts_client_decode_arrived(ts_client *client) {
         (void)decode(client, t);
         tensor->arrived = true; /* whether that was all is for ts_client_pulled to say */
     }
+    note_decoded(client, began_us);
 }
 
 void ts_client_step_reaches(ts_client *client, uint32_t tensors) {

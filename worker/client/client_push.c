@@ -174,9 +174,9 @@ static terse_status write_slice(ts_client *client, uint32_t t, uint32_t i, size_
 /* Part i of a tensor, as a packet that waits for others. */
 static terse_status encode_slice(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bound) {
     size_t len = 0;
-    ts_client_let_go(client);
+    bool away = ts_client_let_go_for(client, client->contract->slices[slice].n * sizeof(float));
     terse_status status = write_slice(client, t, i, bound, &len);
-    ts_client_take_back(client);
+    if (away) ts_client_take_back(client);
     if (status != TERSE_OK) return status;
     if (client->state == TS_CLIENT_FAILED) return client->failure;
     hold(client, slice, client->tensors[t].step, len);
@@ -311,13 +311,14 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
     ts_encode_report report = {0};
     ts_feedback *memory = &client->tensors[t].memory;
     float *residual = memory->brief ? client->expanded : memory->residual;
+    size_t bytes = client->contract->tensors[t].n * sizeof(float);
     uint64_t began = ts_client_now(client);
     if (memory->brief) ts_feedback_read_brief(memory, residual);
     terse_status status = take_back(client, t, residual);
-    ts_client_let_go(client);
+    bool away = ts_client_let_go_for(client, bytes);
     if (client->keep) ts_keep_begin(client->keep, t);
     if (status == TERSE_OK) status = begin_encode(client, t, gradient, scale, residual);
-    ts_client_take_back(client);
+    if (away) ts_client_take_back(client);
     if (status == TERSE_OK) status = encode_slices(client, t);
     ts_encoder_report(client->tensors[t].encoder, &report);
     if (report.nonfinite_count) note_nonfinite(client, t, &report);
@@ -326,11 +327,11 @@ static terse_status encode(ts_client *client, uint32_t t, const float *gradient,
         return ts_client_fail(client, status, "the gradient of %s holds %zu values that are not finite, "
                               "the first at element %zu, in step %" PRIu64 " (error_feedback.nonfinite: error)",
                               ts_client_tensor_name(client, t), report.nonfinite_count, report.nonfinite_first, step);
-    ts_client_let_go(client);
+    away = ts_client_let_go_for(client, memory->estimate || memory->brief ? bytes : 0);
     if (status == TERSE_OK && memory->estimate) status = follow_estimate(client, t);
     client->counters.let_go += report.let_go;
     if (memory->brief) client->counters.let_go += ts_feedback_write_brief(memory, residual);
-    ts_client_take_back(client);
+    if (away) ts_client_take_back(client);
     if (status == TERSE_OK) end_push(client, t);
     client->counters.encode_us += ts_client_now(client) - began;
     if (status != TERSE_OK)

@@ -45,7 +45,7 @@ static void put_down(ts_client *client) {
         server->crowded = false;
     }
     for (uint32_t i = 0; i < client->contract->slice_count; i++) {
-        ts_client_drop_arrivals(&client->slices[i]);
+        ts_client_drop_arrivals(client, &client->slices[i]);
         client->slices[i].settled = false;
         /* No answer is counted on: one that is still on its way would be counted twice, since none is left to come. */
         if (ts_outbox_unanswered(&client->outbox.slots[i])) client->outbox.slots[i].state = TS_SLOT_ACKED;

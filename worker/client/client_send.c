@@ -30,7 +30,11 @@ void ts_client_asked(ts_client *client, ts_client_server *server, unsigned reque
 }
 
 void ts_client_progress(ts_client *client, ts_client_server *server, unsigned answered) {
-    uint64_t now = ts_client_now(client), gap = now - server->asked_us;
+    ts_client_progressed(server, answered, ts_client_now(client));
+}
+
+void ts_client_progressed(ts_client_server *server, unsigned answered, uint64_t now_us) {
+    uint64_t gap = now_us - server->asked_us;
     server->requests &= ~answered;
     /* A slow link or a long round is no loss: what lately took so long may take four times that before we repeat. */
     uint64_t faded = server->gap_us - server->gap_us / 8;
@@ -38,7 +42,7 @@ void ts_client_progress(ts_client *client, ts_client_server *server, unsigned an
     uint64_t patience = 4 * server->gap_us;
     server->rto_us = patience < TS_CLIENT_RTO_US ? TS_CLIENT_RTO_US
                      : patience > TS_CLIENT_RTO_MAX_US ? TS_CLIENT_RTO_MAX_US : patience;
-    server->asked_us = now;
+    server->asked_us = now_us;
     server->rto_at_us = server->asked_us + (server->crowded ? TS_CLIENT_CROWDED_US : server->rto_us);
 }
 

@@ -227,16 +227,7 @@ terse_status terse_wait(terse *client, terse_handle handle) {
     return ts_terse_leave(client, status);
 }
 
-static bool all_pulled(terse *client, void *argument) {
-    uint32_t *next = argument, tensors = ts_client_contract(client->client)->tensor_count;
-    bool all = true;
-    for (uint32_t t = *next; t < tensors; t++) {
-        bool here = ts_client_pulled(client->client, t); /* decodes what has come, in whatever order */
-        if (here && all) *next = t + 1;
-        all = all && here;
-    }
-    return all;
-}
+static bool all_pulled(terse *client, void *argument) { return ts_client_pulled_all(client->client, argument); }
 
 /* The step is over, and its gradients are the user's again. */
 static terse_status recall(terse *client, terse_status status) {
