@@ -20,6 +20,7 @@
 #include "common/codec/packet.h"
 #include "common/codec/selection.h"
 
+#define FAR_APART 256u /* elements; what lies so far apart comes sooner asked for at once than while its indices are coded */
 #define PURPOSE_VALUES 0x76616C75u /* "valu" */
 
 struct ts_encoder {
@@ -306,6 +307,10 @@ static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_pa
         return ts_packet_write_exact(slice, relative, values, k, residual, out, capacity, len);
     }
     const float *near = slice->pipeline->select->sends_indices ? residual : NULL; /* else they were just read */
+    if (near && slice->n / FAR_APART > k) {
+        for (size_t i = 0; i < k; i++) __builtin_prefetch(near + relative[i], 0, 2);
+        near = NULL;
+    }
     TS_TRY(ts_packet_write_sparse(slice, relative, values, k, max_abs, near, out, capacity, len));
     *t = (taken_out){relative, values, k};
     return TERSE_OK;

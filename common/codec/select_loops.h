@@ -162,25 +162,48 @@ INLINE void take_turn(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, si
     if (__builtin_expect(done < TURN, 0)) take_scalar(s, i + done, i + TURN, w, c);
 }
 
-/* Takes in WORDS_LISTED blocks with hints, then empties those words that hold something: no branch depends on a hit. */
-INLINE void take_listed(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, waiting_hits *w,
-                        ts_candidates *c, __m256i below, sweep_kind kind) {
+/* Words that hold something, and where their blocks start. */
+typedef struct {
+    uint64_t word[WORDS_LISTED];
+    size_t at[WORDS_LISTED], count;
+} listed_words;
+
+INLINE void empty_listed(const float *residual, const listed_words *from, size_t i, waiting_hits *w, ts_candidates *c) {
+    for (; i < from->count; i++) empty_word(residual, from->at[i], from->word[i], w, c, true);
+}
+
+/*
+ * Takes in WORDS_LISTED blocks with hints, each followed by a word of those before: how many these are has long been
+ * known, so that a branch on it that was foretold wrong is seen before memory is waited for. One element that is not
+ * finite, and the rest of the blocks is the reference's.
+ */
+INLINE void take_listed(ts_sweep *s, const ts_sweep *view, const ts_undo *undo, size_t i, const listed_words *before,
+                        listed_words *now, waiting_hits *w, ts_candidates *c, __m256i below, sweep_kind kind) {
     const size_t end = i + WORDS_LISTED * BLOCK;
-    uint64_t words[WORDS_LISTED];
-    size_t at[WORDS_LISTED], listed = 0;
-    bool finite = true;
-    while (i < end && finite) {
+    size_t emptied = 0;
+    now->count = 0;
+    for (; i < end; i += BLOCK) {
         uint32_t low, high = 0;
         save(view, undo, i, kind);
         if (__builtin_expect(!take_group(view, i, AHEAD_ALONE, below, kind, true, &low), 0)) break;
-        finite = take_group(view, i + GROUP, AHEAD_ALONE, below, kind, true, &high);
-        words[listed] = (uint64_t)high << GROUP | low;
-        at[listed] = i;
-        listed += words[listed] != 0;
-        i += finite ? BLOCK : GROUP;
+        bool finite = take_group(view, i + GROUP, AHEAD_ALONE, below, kind, true, &high);
+        now->word[now->count] = (uint64_t)high << GROUP | low;
+        now->at[now->count] = i;
+        now->count += now->word[now->count] != 0;
+        if (__builtin_expect(!finite, 0)) {
+            i += GROUP;
+            break;
+        }
+        if (emptied < before->count) {
+            empty_word(view->residual, before->at[emptied], before->word[emptied], w, c, true);
+            emptied++;
+        }
     }
-    for (size_t j = 0; j < listed; j++) empty_word(view->residual, at[j], words[j], w, c, true);
-    if (__builtin_expect(i < end, 0)) take_scalar(s, i, end, w, c);
+    if (__builtin_expect(i == end, 1)) return; /* as many steps as there can be words */
+    empty_listed(view->residual, before, emptied, w, c);
+    empty_listed(view->residual, now, 0, w, c);
+    now->count = 0;
+    take_scalar(s, i, end, w, c);
 }
 
 INLINE bool has_room(const ts_candidates *c, const waiting_hits *w, size_t elems) {
@@ -225,9 +248,13 @@ INLINE size_t select_body(ts_sweep *s, size_t i, size_t end, ts_candidates *c, s
     const size_t listed = WORDS_LISTED * BLOCK;
     waiting_hits w;
     begin_waiting(&w, c);
-    for (; ts_cpu_reach() == TS_REACH_MIDDLE && i + listed <= end && has_room(c, &w, listed); i += listed) {
-        take_listed(s, &view, view.undo, i, &w, c, below, kind);
+    listed_words words[2];
+    words[0].count = words[1].count = 0;
+    unsigned turn = 0;
+    for (; ts_cpu_reach() == TS_REACH_MIDDLE && i + listed <= end && has_room(c, &w, 2 * listed); i += listed, turn ^= 1) {
+        take_listed(s, &view, view.undo, i, &words[turn], &words[turn ^ 1], &w, c, below, kind);
     }
+    empty_listed(view.residual, &words[turn], 0, &w, c);
     i = take_all(s, &view, i, end, 0, &w, c, kind);
     end_waiting(&w, c);
     return c->count + BLOCK <= c->capacity ? ts_select_scalar(s, i, end, c) : i;

@@ -44,6 +44,25 @@ static void take_in(const ts_selection *s, gathered *lines, size_t n, size_t kee
     for (size_t at = 0; (at = s->kernels->select(&sweep, at, n, c)) < n;) ts_candidates_keep(s->kernels, c, keep, s->key, s->origin);
 }
 
+/* What is drawn, chunk by chunk. */
+typedef struct {
+    size_t strata, stride, next; /* the first stratum that is not drawn from yet */
+} draw;
+
+/* A line's place from each of the next strata, which memory is asked for. Returns how many. */
+static size_t draw_lines(const ts_selection *s, draw *from, size_t at[CHUNK / LINE]) {
+    const float *arrays[] = {s->sweep->residual, s->sweep->gradient, s->sweep->velocity, s->sweep->params};
+    size_t lines = 0;
+    for (; lines < CHUNK / LINE && from->next < from->strata; lines++, from->next++) {
+        uint64_t random = ts_mix64(s->key ^ from->next) >> 32;
+        at[lines] = (from->next * from->stride + (size_t)(random * (from->stride - LINE) >> 32)) / LINE * LINE;
+        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+            if (arrays[i]) __builtin_prefetch(arrays[i] + at[lines]);
+        }
+    }
+    return lines;
+}
+
 uint32_t ts_sample_floor(ts_selection *s, size_t k) {
     if (s->n < FEWEST_ELEMS || k > s->n / MOST_WANTED) return 1;
     double n = (double)s->n, elems = fmin(fmax(WANTED_HITS * n / (double)k, n / LEAST_SHARE), n / MOST_SHARE);
@@ -55,14 +74,12 @@ uint32_t ts_sample_floor(ts_selection *s, size_t k) {
     c.floor = 1;
     if (c.capacity > rank + ROOM) c.capacity = rank + ROOM;
     gathered lines;
-    size_t at[CHUNK / LINE];
-    for (size_t stratum = 0; stratum < strata;) {
-        size_t now = 0;
-        for (; now < CHUNK / LINE && stratum < strata; now++, stratum++) {
-            uint64_t random = ts_mix64(s->key ^ stratum) >> 32;
-            at[now] = stratum * stride + (size_t)(random * (stride - LINE) >> 32);
-        }
-        take_in(s, &lines, gather(s->sweep, at, now, &lines), rank, &c);
+    draw from = {.strata = strata, .stride = stride};
+    size_t at[2][CHUNK / LINE], turn = 0;
+    for (size_t count = draw_lines(s, &from, at[0]); count > 0; turn ^= 1) {
+        size_t next = draw_lines(s, &from, at[turn ^ 1]); /* on their way while these are looked at */
+        take_in(s, &lines, gather(s->sweep, at[turn], count, &lines), rank, &c);
+        count = next;
     }
     if (c.count < rank) return 1;
     ts_candidates_keep(s->kernels, &c, rank, s->key, s->origin);

@@ -113,6 +113,43 @@ START_TEST(a_sample_tells_the_floor_and_changes_nothing) {
 END_TEST
 
 /* Rows of large values among zeros, as embeddings have: a sample of lines is often wrong there, the choice never. */
+/* Long runs, in which vector kernels leave hits for later, with elements in between that are not finite. */
+START_TEST(hits_around_what_is_not_finite_are_listed_in_order) {
+    enum { N = 8192, ROOM = N + 2 * TS_SELECT_GROUP };
+    static float gradient[N], before[N], residual[2][N];
+    static uint32_t index[2][ROOM], bits[2][ROOM];
+    ts_random random = ts_random_start(11);
+    for (unsigned round = 0; round < 60; round++) {
+        const unsigned one_in[] = {3, 100, 1000};
+        for (size_t i = 0; i < N; i++) {
+            bool hit = ts_random_below(&random, one_in[round % 3]) == 0;
+            gradient[i] = (float)ts_random_normal(&random) * 0.1f + (hit ? 10.0f : 0.0f);
+            before[i] = (float)ts_random_normal(&random) * 0.1f;
+        }
+        for (unsigned bad = 0; bad < round % 5; bad++) gradient[ts_random_below(&random, N)] = bad % 2 ? INFINITY : NAN;
+        const ts_simd levels[] = {TS_SIMD_NEON, TS_SIMD_AVX2, TS_SIMD_AVX512};
+        for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+            if (!ts_cpu_supports(levels[l])) continue;
+            ts_candidates found[2];
+            ts_sweep sweep[2];
+            for (int side = 0; side < 2; side++) {
+                memcpy(residual[side], before, sizeof before);
+                sweep[side] = (ts_sweep){.gradient = gradient, .scale = 1, .residual = residual[side], .policy = TS_NONFINITE_ZERO};
+                found[side] = (ts_candidates){.index = index[side], .bits = bits[side], .capacity = ROOM, .floor = ts_float_bits(5)};
+                const ts_kernels *kernels = ts_kernels_get(side ? levels[l] : TS_SIMD_SCALAR);
+                ck_assert_uint_eq(kernels->select(&sweep[side], 0, N, &found[side]), N);
+            }
+            ck_assert_uint_eq(found[0].count, found[1].count);
+            ck_assert_mem_eq(index[0], index[1], found[0].count * sizeof **index);
+            ck_assert_mem_eq(bits[0], bits[1], found[0].count * sizeof **bits);
+            ck_assert_mem_eq(residual[0], residual[1], sizeof before);
+            ck_assert_uint_eq(sweep[0].bad_count, sweep[1].bad_count);
+            if (sweep[0].bad_count > 0) ck_assert_uint_eq(sweep[0].bad_first, sweep[1].bad_first);
+        }
+    }
+}
+END_TEST
+
 START_TEST(topk_is_exact_where_samples_mislead) {
     enum { N = 300000, ROW = 96 };
     float *g = malloc(N * sizeof *g), *before = malloc(N * sizeof *g), *sent = malloc(N * sizeof *g);
@@ -408,6 +445,7 @@ TCase *test_select(void) {
     tcase_add_test(tests, kth_largest_agrees_with_sorting);
     tcase_add_test(tests, ratios_give_at_least_one_and_at_most_all);
     tcase_add_test(tests, a_sample_tells_the_floor_and_changes_nothing);
+    tcase_add_test(tests, hits_around_what_is_not_finite_are_listed_in_order);
     tcase_add_test(tests, topk_is_exact_where_samples_mislead);
     tcase_add_test(tests, topk_is_exact_whatever_came_before);
     tcase_add_test(tests, ties_are_broken_without_a_bias);
