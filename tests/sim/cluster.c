@@ -159,6 +159,7 @@ static void leave(cluster *c, uint32_t w) {
 static bool met(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     bool last = me->step == c->spec->steps[w];
+    if (last && me->past_barrier) return true;
     double term = (double)(w + 1), want = 0;
     if (last ? !c->spec->barrier : c->spec->sum_every == 0 || me->step % c->spec->sum_every || me->sums > me->step / c->spec->sum_every)
         return true;
@@ -168,6 +169,7 @@ static bool met(cluster *c, uint32_t w) {
     for (uint32_t v = 0; v < c->spec->network.workers; v++) want += v + 1;
     if (term != want && c->spec->sum_every) ts_cluster_note_failure(c, "worker", w, "a sum over all workers is wrong");
     if (!last) me->sum = 0;
+    me->past_barrier = last;
     me->sums++;
     return true;
 }
@@ -240,10 +242,8 @@ static void drive(cluster *c, uint32_t w) {
         leave(c, w);
         return;
     }
-    if (state == TS_CLIENT_ATTACHING) {
-        ts_client_come_back_due(me->client); /* given up on its way */
-        return;
-    }
+    if (state == TS_CLIENT_ATTACHING || state == TS_CLIENT_LEAVING) ts_client_come_back_due(me->client); /* given up meanwhile */
+    if (ts_client_get_state(me->client) == TS_CLIENT_ATTACHING) return;
     if (me->phase == ATTACHING && state == TS_CLIENT_TRAINING) {
         if (ts_client_resume(me->client) != TERSE_OK) return; /* it has failed */
         me->step = me->pushed = ts_client_resumed(me->client);

@@ -24,6 +24,7 @@ typedef struct {
     uint64_t pushed;   /* whole steps */
     uint64_t sum;      /* the sequence of the barrier; 0 before it */
     uint64_t sums;     /* how many it is past */
+    bool past_barrier; /* the one after the last step */
     uint64_t ready_us; /* its gradient is computed then */
     uint64_t dies_us;  /* with spec.kill_after */
     uint64_t back_us;  /* killed, and restarted then */

@@ -133,17 +133,17 @@ END_TEST
 
 /*
  * Runs that once did not end well: an answer to a former life was heard on the way back, or a sum was under way; or a worker
- * was cut off when it was done, and before it had heard so.
+ * was cut off when it was done, and before it had heard so, or the servers had heard it.
  */
 START_TEST(returns_that_once_hung_end) {
     static const uint64_t stopped[] = {31001287, 31002437}, restarted[] = {32001259, 32002323},
-                          cut_off[] = {34001435, 34002435, 34000309, 34001810};
+                          cut_off[] = {34001435, 34002435, 34000309, 34001810, 34005818, 34005970};
     uint64_t returns = 0;
     for (unsigned i = 0; i < 2; i++) {
         returns += run_absent(stopped[i], 1, "error_feedback.keep=off", NULL);
         returns += run_restarted(restarted[i]);
     }
-    for (unsigned i = 0; i < 4; i++) returns += run_cut_off(cut_off[i]);
+    for (unsigned i = 0; i < 6; i++) returns += run_cut_off(cut_off[i]);
     ck_assert_uint_ge(returns, 6);
 }
 END_TEST

@@ -20,8 +20,10 @@ static bool is_between(const ts_client *client) {
 /* Also who is on its way back is given up, when some server does not hear it. */
 static bool is_on_its_way(const ts_client *client) { return client->state == TS_CLIENT_ATTACHING && client->returning; }
 
+/* Also who has said that it is done, and was not heard: it has to say so again, in a later life. */
 static bool may_return(const ts_client *client) {
-    return (client->state == TS_CLIENT_TRAINING || is_on_its_way(client)) && client->config->optimizer.name != TS_OPTIMIZER_NONE;
+    bool in_turn = client->state == TS_CLIENT_TRAINING || client->state == TS_CLIENT_LEAVING || is_on_its_way(client);
+    return in_turn && client->config->optimizer.name != TS_OPTIMIZER_NONE;
 }
 
 bool ts_client_note_stale(ts_client *client, const ts_client_server *server, const Terse__Abort *message) {
@@ -69,9 +71,9 @@ void ts_client_begin_return(ts_client *client) {
 
 bool ts_client_comes_back(ts_client *client) {
     if (!client->stale || client->state == TS_CLIENT_FAILED) return false;
-    if (!is_on_its_way(client) && (client->state != TS_CLIENT_TRAINING || !is_between(client))) {
-        ts_client_told_to_end(client, TERSE_ESTALE, "the servers have given this worker up in the middle of a step, or when it "
-                              "had pushed its last");
+    if (!may_return(client)) return false; /* all that it waited for has come meanwhile */
+    if (!is_on_its_way(client) && !is_between(client)) {
+        ts_client_told_to_end(client, TERSE_ESTALE, "the servers have given this worker up in the middle of a step");
         return false;
     }
     client->stale = false;

@@ -312,21 +312,9 @@ terse_status terse_fetch(terse *client, terse_tensor tensor, float *out) {
     return ts_terse_leave(client, status);
 }
 
-static bool done(terse *client, void *argument) {
-    (void)argument;
-    return ts_client_get_state(client->client) == TS_CLIENT_DONE;
-}
-
 terse_status terse_done(terse *client) {
     TS_TRY(enter(client));
-    terse_status status = ts_terse_flush_rest(client);
-    if (status == TERSE_OK) status = ts_client_done(client->client);
-    if (status == TERSE_EAGAIN) { /* first back into the job */
-        status = ts_terse_wait(client, attached, NULL);
-        if (status == TERSE_OK) status = ts_client_done(client->client);
-    }
-    if (status == TERSE_OK) status = ts_terse_wait(client, done, NULL);
-    return ts_terse_leave(client, status);
+    return ts_terse_leave(client, ts_terse_be_done(client));
 }
 
 terse_status terse_abort(terse *client, terse_status cause, const char *reason) {

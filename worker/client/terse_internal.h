@@ -39,8 +39,11 @@ void ts_terse_moved(terse *client);
 /* For news, about so long at most. */
 void ts_terse_await(terse *client, long most_ns);
 
-/* terse_flush.c: before done. What is left of the residual is pushed. The mutex is held. Returns TERSE_OK or the failure. */
-terse_status ts_terse_flush_rest(terse *client) TERSE_NODISCARD;
+/*
+ * terse_leave.c: what is left of the residual is pushed, the servers are told that this was all, and all is answered. Who is
+ * given up meanwhile comes back first. The mutex is held. Returns TERSE_OK or the failure.
+ */
+terse_status ts_terse_be_done(terse *client) TERSE_NODISCARD;
 
 /* Waits until ready(client, argument), with the mutex held on entry and return. Returns TERSE_OK or the failure. */
 terse_status ts_terse_wait(terse *client, bool (*ready)(terse *client, void *argument), void *argument) TERSE_NODISCARD;

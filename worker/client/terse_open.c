@@ -174,11 +174,6 @@ void terse_decline(const char *reason, int exit_code) {
     ts_mpi_decline(TS_ROLE_WORKER, reason ? reason : "no reason given", exit_code);
 }
 
-static bool left(terse *client, void *argument) {
-    (void)argument;
-    return ts_client_get_state(client->client) == TS_CLIENT_DONE;
-}
-
 /* Leaves in order when that is possible, else tells the servers that the job cannot go on. The mutex is held. */
 static terse_status say_goodbye(terse *client) {
     ts_client *core = client->client;
@@ -188,14 +183,12 @@ static terse_status say_goodbye(terse *client) {
         ts_client_abort(core, TERSE_ESHUTDOWN, "closed before it had started");
         return TERSE_ESHUTDOWN;
     }
-    terse_status status = ts_terse_flush_rest(client);
-    if (status == TERSE_OK) status = ts_client_done(core);
+    terse_status status = ts_terse_be_done(client);
     if (status == TERSE_ESTATE) {
         char reason[TS_ERROR_CHARS];
         snprintf(reason, sizeof reason, "%s", ts_client_message(core));
         ts_client_abort(core, TERSE_ESTATE, reason);
     }
-    if (status == TERSE_OK) status = ts_terse_wait(client, left, NULL);
     if (status == TERSE_OK) status = ts_terse_wait(client, saved, NULL);
     if (status == TERSE_OK) ts_client_bye(core);
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before a worker leaves, in the user's thread: pushes of what is left (client_leave.c). */
+/* How a worker leaves, in the user's thread: pushes of what is left (client_leave.c), and Done. */
 #include "worker/client/terse_internal.h"
 
 static bool pulled(terse *client, void *argument) { return ts_client_pulled(client->client, *(const uint32_t *)argument); }
@@ -34,12 +34,29 @@ static terse_status push_all(terse *client) {
     return TERSE_OK;
 }
 
-terse_status ts_terse_flush_rest(terse *client) {
+static terse_status flush_rest(terse *client) {
     if (!client->config->flush || ts_client_get_state(client->client) != TS_CLIENT_TRAINING) return TERSE_OK;
     terse_status status = pull_all(client);
     while (status == TERSE_OK && ts_client_rest_due(client->client)) {
         status = push_all(client);
         if (status == TERSE_OK) status = pull_all(client);
+    }
+    return status;
+}
+
+/* Done, or back in the job, which then is to be told again. */
+static bool done_or_back(terse *client, void *argument) {
+    ts_client_state state = ts_client_get_state(client->client);
+    (void)argument;
+    return state == TS_CLIENT_DONE || state == TS_CLIENT_TRAINING;
+}
+
+terse_status ts_terse_be_done(terse *client) {
+    terse_status status = TERSE_OK;
+    while (status == TERSE_OK && ts_client_get_state(client->client) != TS_CLIENT_DONE) {
+        status = flush_rest(client);
+        if (status == TERSE_OK) status = ts_client_done(client->client);
+        if (status == TERSE_OK || status == TERSE_EAGAIN) status = ts_terse_wait(client, done_or_back, NULL);
     }
     return status;
 }
