@@ -69,7 +69,7 @@ class Run:
                 return False
         return False
 
-    def all_ranks(self, count, seconds=15):
+    def all_ranks(self, count, seconds=45):
         """The same when there are `count` of them."""
         until = time.monotonic() + seconds
         while len(found := self.ranks()) < count:
