@@ -3,7 +3,7 @@
 """Encoding and decode-add over the bare sweep, at each vector level: medians of several runs of `terse bench codec`.
 
 The bounds are the project's own for one core and 25.5 M floats; a row above one is marked.
-Usage: BUILD=build bench_codec_levels.py [--times 5] [--runs 20] [--level avx2]...
+Usage: BUILD=build bench_codec_levels.py [--times 5] [--runs 20] [--level avx2]... [--pipeline int8]...
 """
 import argparse
 import json
@@ -27,12 +27,13 @@ BOUNDS = {
 }
 
 
-def measure(level, runs):
+def measure(level, runs, pipelines):
     command = [os.path.join(os.environ.get("BUILD", "build"), "terse"), "bench", "codec", "--json", "--runs", str(runs)]
-    for pipeline in BOUNDS:
+    for pipeline in pipelines:
         command += ["--pipeline", pipeline]
     done = subprocess.run(command, env={**os.environ, "TERSE_SIMD": level}, stdout=subprocess.PIPE, check=True)
     rows = json.loads(done.stdout)
+    rows = rows if isinstance(rows, list) else [rows]  # of one pipeline alone
     if rows[0]["simd"] != level:
         sys.exit(f"this machine does not run {level}")
     return [(row["encode_over_sweep"], row["decode_add_over_sweep"]) for row in rows]
@@ -49,18 +50,21 @@ def main():
     options.add_argument("--times", type=int, default=5)
     options.add_argument("--runs", type=int, default=20)
     options.add_argument("--level", action="append", choices=["scalar", "neon", "avx2", "avx512"])
+    options.add_argument("--pipeline", action="append", choices=list(BOUNDS))
     given = options.parse_args()
     levels = given.level or ["avx2", "avx512"]
     if given.times < 1:
         options.error("--times: at least 1")
+    pipelines = given.pipeline or list(BOUNDS)
     taken = {level: [] for level in levels}
     for _ in range(given.times):  # levels in turn, so that a slow while of the machine meets both
         for level in levels:
-            taken[level].append(measure(level, given.runs))
+            taken[level].append(measure(level, given.runs, pipelines))
             print(level, *(f"{e:.2f}/{d:.2f}" for e, d in taken[level][-1]), file=sys.stderr, flush=True)
     print("| pipeline | bound |" + "".join(f" {level}: encode | decode-add |" for level in levels))
     print("|---|---:|" + "---:|---:|" * len(levels))
-    for row, (pipeline, (encode, decode)) in enumerate(BOUNDS.items()):
+    for row, pipeline in enumerate(pipelines):
+        encode, decode = BOUNDS[pipeline]
         cells = [f"`{pipeline}`".replace("|", "\\|"), f"{encode} / {decode}"]
         for level in levels:
             cells.append(shown([run[row][0] for run in taken[level]], encode))
