@@ -16,6 +16,7 @@ static void free_texts(void *base, const ts_config_key *keys, unsigned count) {
         switch (keys[i].kind) {
         case TS_KEY_CHOICE:
         case TS_KEY_TEXT:
+        case TS_KEY_PATTERN:
         case TS_KEY_PATH:
         case TS_KEY_PIPELINE: ts_mem_free(*(char **)(void *)((char *)base + keys[i].offset)); break;
         default: break;

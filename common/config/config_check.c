@@ -58,7 +58,7 @@ static terse_status check_consistency(const ts_config_source *source, const ts_c
     }
     static const char *const of_stragglers[] = {"consistency.quorum", "consistency.straggler_s", "consistency.late"};
     for (size_t i = 0; i < 3 && config->consistency.stragglers == TS_STRAGGLERS_WAIT; i++) {
-        if (ts_config_given(source, of_stragglers[i]))
+        if (ts_config_chosen(source, of_stragglers[i]))
             return ts_config_refuse(source, of_stragglers[i], "only with consistency.stragglers proceed or backup");
     }
     if (config->consistency.staleness != 0 && config->consistency.mode != TS_MODE_SSP) {
@@ -72,7 +72,7 @@ static terse_status check_feedback(const ts_config_source *source, const ts_conf
     if (config->error_feedback.variant != TS_FEEDBACK_CLASSIC && !config->error_feedback.enabled) {
         return ts_config_refuse(source, "error_feedback.variant", "needs error_feedback.enabled true; allowed here: classic");
     }
-    if (ts_config_given(source, "error_feedback.beta") && config->error_feedback.variant != TS_FEEDBACK_DECAYED) {
+    if (ts_config_chosen(source, "error_feedback.beta") && config->error_feedback.variant != TS_FEEDBACK_DECAYED) {
         return ts_config_refuse(source, "error_feedback.beta", "only with error_feedback.variant decayed");
     }
     if (!ef21) return TERSE_OK;
@@ -112,7 +112,7 @@ static terse_status check_limits(const ts_config_source *source, const ts_config
 static terse_status check_checkpoint(const ts_config_source *source, const ts_config *config) {
     static const char *const wanting[] = {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.at_end", "checkpoint.resume"};
     for (size_t i = 0; i < sizeof wanting / sizeof wanting[0] && !ts_config_checkpoints(config); i++) {
-        if (ts_config_given(source, wanting[i])) return ts_config_refuse(source, wanting[i], "needs checkpoint.dir");
+        if (ts_config_chosen(source, wanting[i])) return ts_config_refuse(source, wanting[i], "needs checkpoint.dir");
     }
     if (!ts_config_checkpoints(config)) return TERSE_OK;
     if (config->checkpoint.dir[0] == '\0') return ts_config_refuse(source, "checkpoint.dir", "allowed: a path");

@@ -306,7 +306,7 @@ const unsigned ts_config_keys_count = COUNT(ts_config_keys);
 
 #define RULE(member) offsetof(ts_config_rule, member)
 const ts_config_key ts_config_rule_keys[TS_RULE_KEYS] = {
-    {"match", TS_KEY_TEXT, RULE(match), NULL, .doc = "Pattern of the tensor's name, with `*`, `?` and `[a-z]`."},
+    {"match", TS_KEY_PATTERN, RULE(match), NULL, .doc = "Pattern of the tensor's name, with `*`, `?` and `[a-z]`; `\\[` is the character itself."},
     {"min_elems", TS_KEY_U64, RULE(min_elems), "0", ANY_U64, .unit = "elements",
      .doc = "Only tensors of at least so many elements; 0: any."},
     {"max_elems", TS_KEY_U64, RULE(max_elems), "0", ANY_U64, .unit = "elements",

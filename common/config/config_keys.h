@@ -22,6 +22,7 @@ typedef enum {
     TS_KEY_ENUM,     /* one of `names`, kept as its number */
     TS_KEY_CHOICE,   /* one of `names`, kept as text */
     TS_KEY_TEXT,
+    TS_KEY_PATTERN,  /* for fnmatch(3) */
     TS_KEY_PATH,     /* relative to the config file's folder */
     TS_KEY_PIPELINE,
     TS_KEY_RULES     /* a list of rules: ts_config_rule_keys */

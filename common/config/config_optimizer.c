@@ -67,7 +67,7 @@ static terse_status check_unused(const ts_config_source *source, const ts_config
         {"optimizer.decoupled_weight_decay", USES_DECOUPLED, true, "none: adamw and lamb have their own"},
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (row->uses & keys[i].use || !keys[i].set || !ts_config_given(source, keys[i].key)) continue;
+        if (row->uses & keys[i].use || !keys[i].set || !ts_config_chosen(source, keys[i].key)) continue;
         return ts_config_refuse(source, keys[i].key, "not used by optimizer.name %s; allowed with it: %s", row->name,
                                 keys[i].allowed);
     }
@@ -81,10 +81,10 @@ static terse_status check_aggregation(const ts_config_source *source, const ts_c
         return ts_config_refuse(source, "aggregation.mode", "a median and a trimmed mean have no weights; allowed with "
                                 "aggregation.robust median and trimmed: mean");
     }
-    if (ts_config_given(source, "aggregation.trim") && robust != TS_ROBUST_TRIMMED) {
+    if (ts_config_chosen(source, "aggregation.trim") && robust != TS_ROBUST_TRIMMED) {
         return ts_config_refuse(source, "aggregation.trim", "only with aggregation.robust trimmed");
     }
-    if (ts_config_given(source, "aggregation.clip_norm") && robust != TS_ROBUST_CLIP) {
+    if (ts_config_chosen(source, "aggregation.clip_norm") && robust != TS_ROBUST_CLIP) {
         return ts_config_refuse(source, "aggregation.clip_norm", "only with aggregation.robust clip");
     }
     if (!ts_config_estimates(config)) return TERSE_OK;

@@ -185,14 +185,27 @@ static terse_status read_section(const reader *r, const char *section, const yam
     return TERSE_OK;
 }
 
-static terse_status syntax_error(ts_config_source *source, const char *override, const yaml_parser_t *parser) {
+/* What is parsed, and what messages say of it. */
+typedef struct {
+    const char *override, *label; /* NULL, "" for the file */
+    const char *text;
+    size_t len;
+} input;
+
+static size_t line_of(const input *in, size_t offset) {
+    size_t line = 1;
+    for (size_t i = 0; i < offset && i < in->len; i++) line += in->text[i] == '\n';
+    return line;
+}
+
+static terse_status syntax_error(ts_config_source *source, const input *in, const yaml_parser_t *parser) {
     if (parser->error == YAML_MEMORY_ERROR) return no_memory(source);
     const char *problem = parser->problem ? parser->problem : "not YAML";
-    ts_origin origin = {.line = override ? 0 : parser->problem_mark.line + 1, .override = override};
-    if (parser->error == YAML_READER_ERROR) {
-        origin.line = 0;
-        return ts_config_refuse_at(source, origin, "", NULL, "not a text file in UTF-8: %s at byte %zu", problem,
-                                   parser->problem_offset);
+    ts_origin origin = {.line = in->override ? 0 : parser->problem_mark.line + 1, .override = in->override};
+    if (parser->error == YAML_READER_ERROR) { /* of which libyaml keeps no mark */
+        if (!in->override) origin.line = line_of(in, parser->problem_offset);
+        return ts_config_refuse_at(source, origin, in->label, NULL, "not text in UTF-8: %s at byte %zu%s", problem,
+                                   parser->problem_offset + 1, in->override ? "" : " of the file");
     }
     const char *tabs = strstr(problem, "cannot start any token") ? " (YAML indents by spaces, never by tabs)" : "";
     return ts_config_refuse_at(source, origin, "", NULL, "not valid YAML: %s%s%s at column %zu%s",
@@ -201,14 +214,14 @@ static terse_status syntax_error(ts_config_source *source, const char *override,
 }
 
 /* A second document would be ignored silently, so there must be none. */
-static terse_status expect_end(ts_config_source *source, const char *override, yaml_parser_t *parser) {
+static terse_status expect_end(ts_config_source *source, const input *in, yaml_parser_t *parser) {
     yaml_document_t next;
-    if (!yaml_parser_load(parser, &next)) return syntax_error(source, override, parser);
+    if (!yaml_parser_load(parser, &next)) return syntax_error(source, in, parser);
     const yaml_node_t *root = yaml_document_get_root_node(&next);
     size_t line = root ? root->start_mark.line + 1 : 0;
     yaml_document_delete(&next);
     TS_REQUIRE(root, TERSE_OK);
-    return ts_config_refuse_at(source, (ts_origin){.line = override ? 0 : line, .override = override}, "", NULL,
+    return ts_config_refuse_at(source, (ts_origin){.line = in->override ? 0 : line, .override = in->override}, "", NULL,
                                "a second document begins here; allowed: one");
 }
 
@@ -225,22 +238,21 @@ static terse_status read_root(const reader *r, const char *label) {
     return key ? read_value(r, key, root) : read_section(r, label, root);
 }
 
-static terse_status read_text(ts_config_source *source, const char *override, const char *label, const char *text,
-                              size_t len) {
+static terse_status read_text(ts_config_source *source, const input *in) {
     yaml_parser_t parser;
     TS_REQUIRE(yaml_parser_initialize(&parser), no_memory(source));
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)in->text, in->len);
     yaml_document_t document;
     terse_status status;
     if (!yaml_parser_load(&parser, &document)) {
-        status = syntax_error(source, override, &parser);
+        status = syntax_error(source, in, &parser);
     } else {
-        reader r = {.source = source, .document = &document, .override = override};
-        status = read_root(&r, label);
+        reader r = {.source = source, .document = &document, .override = in->override};
+        status = read_root(&r, in->label);
         /* An empty stream has no second document to look for. */
         bool more = yaml_document_get_root_node(&document) != NULL;
         yaml_document_delete(&document);
-        if (status == TERSE_OK && more) status = expect_end(source, override, &parser);
+        if (status == TERSE_OK && more) status = expect_end(source, in, &parser);
     }
     yaml_parser_delete(&parser);
     return status;
@@ -249,6 +261,7 @@ static terse_status read_text(ts_config_source *source, const char *override, co
 static terse_status read_file(const ts_config_source *source, char **text, size_t *len) {
     const char *path = source->path;
     struct stat info;
+    if (!path[0]) return ts_error_set(source->error, TERSE_EIO, "the path of the config is empty; allowed: a YAML file");
     if (stat(path, &info) != 0) return ts_error_set(source->error, TERSE_EIO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
         return ts_error_set(source->error, TERSE_EIO, "%s: a folder; allowed: a YAML file", path);
@@ -280,7 +293,7 @@ terse_status ts_config_source_file(ts_config_source *source) {
     char *text = NULL;
     size_t len = 0;
     TS_TRY(read_file(source, &text, &len));
-    terse_status status = read_text(source, NULL, "", text, len);
+    terse_status status = read_text(source, &(input){.label = "", .text = text, .len = len});
     ts_mem_free(text);
     return status;
 }
@@ -300,7 +313,8 @@ terse_status ts_config_source_override(ts_config_source *source, const char *ove
         ts_config_entry *entry = &source->entries[ts_config_key_index(key)];
         return set_text(source, key, name, value, strlen(value), origin, &entry->value);
     }
-    if (key || ts_config_key_is_section(name)) return read_text(source, override, name, value, strlen(value));
+    if (key || ts_config_key_is_section(name))
+        return read_text(source, &(input){.override = override, .label = name, .text = value, .len = strlen(value)});
     char *dot = strrchr(name, '.'), section[NAME_CHARS] = "", text[700];
     if (dot) snprintf(section, sizeof section, "%.*s", (int)(dot - name), name);
     if (!ts_config_key_is_section(section)) section[0] = '\0';

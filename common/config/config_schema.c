@@ -50,7 +50,7 @@ static void put_quoted(writer *w, const char *text) {
 static void put_pair(writer *w, const ts_config_key *key, const char *name, size_t name_len, const char *value) {
     put(w, name, name_len);
     put_text(w, ": ");
-    bool text = key->kind == TS_KEY_TEXT || key->kind == TS_KEY_PATH || key->kind == TS_KEY_PIPELINE;
+    bool text = key->kind == TS_KEY_TEXT || key->kind == TS_KEY_PATTERN || key->kind == TS_KEY_PATH || key->kind == TS_KEY_PIPELINE;
     if (text) {
         put_quoted(w, value);
     } else {

@@ -3,12 +3,12 @@
 #include "common/config/config_source.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/config/config_text.h"
 
 #define VALUE_CHARS 160
 
@@ -48,22 +48,19 @@ bool ts_config_given(const ts_config_source *source, const char *name) {
     return entry->value.text != NULL || entry->rules_count > 0;
 }
 
-/* A value as it may stand in a message: cut, without control characters. */
+bool ts_config_chosen(const ts_config_source *source, const char *name) {
+    const char *text = entry_of(source, name)->value.text, *fallback = ts_config_key_find(name)->fallback;
+    return text && (!fallback || strcmp(text, fallback) != 0);
+}
+
+/* A value as it may stand in a message: cut. */
 static void quote(const char *value, char text[VALUE_CHARS + 8]) {
-    size_t at = 0;
-    text[at++] = '"';
-    for (const char *p = value; *p && at < VALUE_CHARS; p++) text[at++] = iscntrl((unsigned char)*p) ? '?' : *p;
-    if (strlen(value) >= VALUE_CHARS) {
-        memcpy(text + at, "...", 3);
-        at += 3;
-    }
-    text[at++] = '"';
-    text[at] = '\0';
+    snprintf(text, VALUE_CHARS + 8, "\"%.*s%s\"", VALUE_CHARS - 1, value, strlen(value) >= VALUE_CHARS ? "..." : "");
 }
 
 static terse_status refuse_with(const ts_config_source *source, ts_origin origin, const char *key, const char *value,
                                 const char *format, va_list args) {
-    char sentence[TS_ERROR_CHARS], quoted[VALUE_CHARS + 8], place[300];
+    char sentence[TS_ERROR_CHARS], quoted[VALUE_CHARS + 8], place[300], whole[2 * TS_ERROR_CHARS];
     vsnprintf(sentence, sizeof sentence, format, args);
     if (value) quote(value, quoted);
     if (origin.override) {
@@ -73,8 +70,10 @@ static terse_status refuse_with(const ts_config_source *source, ts_origin origin
     } else {
         snprintf(place, sizeof place, "%.250s", source->path);
     }
-    return ts_error_set(source->error, TERSE_ECONFIG, "%s: %s%s%s%s%s", place, key, key[0] ? ": " : "",
-                        value ? quoted : "", value ? ": " : "", sentence);
+    snprintf(whole, sizeof whole, "%s: %s%s%s%s%s", place, key, key[0] ? ": " : "", value ? quoted : "", value ? ": " : "",
+             sentence);
+    ts_config_text_show(whole); /* what was typed may hold anything, and is not to act on a terminal */
+    return ts_error_set(source->error, TERSE_ECONFIG, "%s", whole);
 }
 
 terse_status ts_config_refuse_at(const ts_config_source *source, ts_origin origin, const char *key, const char *value,

@@ -50,6 +50,8 @@ terse_status ts_config_source_override(ts_config_source *source, const char *ove
 
 /* Whether the file or an option set the key. name: dotted, must exist. */
 bool ts_config_given(const ts_config_source *source, const char *name);
+/* Whether it was set to something else than its default: a file may say all defaults. No key of rules. */
+bool ts_config_chosen(const ts_config_source *source, const char *name);
 
 /* Writes "LOCATION: KEY: "VALUE": sentence" and returns TERSE_ECONFIG. value: NULL to leave it out. */
 terse_status ts_config_refuse_at(const ts_config_source *source, ts_origin origin, const char *key, const char *value,

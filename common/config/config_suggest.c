@@ -123,6 +123,7 @@ void ts_config_key_allowed(const ts_config_key *key, char *text, size_t capacity
         }
         break;
     case TS_KEY_TEXT: snprintf(text, capacity, "a text"); break;
+    case TS_KEY_PATTERN: snprintf(text, capacity, "a pattern"); break;
     case TS_KEY_PATH: snprintf(text, capacity, key->names_count ? "`auto`, `never` or a path" : "a path"); break;
     case TS_KEY_PIPELINE: snprintf(text, capacity, "a pipeline, as topk:0.01 | int8"); break;
     case TS_KEY_RULES: snprintf(text, capacity, "a list of rules"); break;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a value as somebody wrote it to the one spelling that libcyaml reads back. */
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 
 #include "common/base/mem.h"
 #include "common/config/config_keys.h"
+#include "common/config/config_text.h"
 
 #define TEXT_MAX_BYTES 4096
 
@@ -51,6 +51,12 @@ static terse_status spell_real(const ts_config_key *key, const char *text, char 
     char *end = NULL;
     double value = strtod(text, &end);
     if (*end != '\0' || end == text || !isfinite(value)) return refuse(key, why);
+    if ((float)value == 0 && strcspn(text, "123456789") < strcspn(text, "eE")) {
+        char allowed[512];
+        ts_config_key_allowed(key, allowed, sizeof allowed);
+        return ts_error_set(why, TERSE_ECONFIG, "too small: it would count as 0, since the least 32-bit float is 1.4e-45; allowed: %s",
+                            allowed);
+    }
     if (value < key->low_real || (key->low_open && value == key->low_real)) return refuse(key, why);
     if (value > key->high_real || (key->high_open && value == key->high_real)) return refuse(key, why);
     char canonical[32];
@@ -85,12 +91,17 @@ static terse_status spell_pipeline(const char *text, char **out, ts_error *why) 
 }
 
 static terse_status spell_text(const char *text, char **out, ts_error *why) {
-    for (const char *p = text; *p; p++) {
-        if (iscntrl((unsigned char)*p)) {
-            return ts_error_set(why, TERSE_ECONFIG, "holds a control character at byte %zu", (size_t)(p - text) + 1);
-        }
-    }
+    size_t len = strlen(text), at = ts_config_text_printable(text, len);
+    if (at < len) return ts_error_set(why, TERSE_ECONFIG, "holds a control character at byte %zu", at + 1);
     return keep(text, out);
+}
+
+static terse_status spell_pattern(const char *text, char **out, ts_error *why) {
+    size_t at;
+    if (!ts_config_pattern_fault(text, &at)) return spell_text(text, out, why);
+    return ts_error_set(why, TERSE_ECONFIG, text[at] == '[' ? "the '[' at byte %zu is never closed; allowed: *, ?, [a-z], and \\[ for "
+                        "the character itself" : "nothing stands behind the '\\' at byte %zu; allowed: \\\\ for the character itself",
+                        at + 1);
 }
 
 static terse_status spell(const ts_config_key *key, const char *text, char **out, ts_error *why) {
@@ -103,6 +114,7 @@ static terse_status spell(const ts_config_key *key, const char *text, char **out
     case TS_KEY_CHOICE: return spell_name(key, text, out, why);
     case TS_KEY_TEXT:
     case TS_KEY_PATH: return spell_text(text, out, why);
+    case TS_KEY_PATTERN: return spell_pattern(text, out, why);
     case TS_KEY_PIPELINE: return spell_pipeline(text, out, why);
     case TS_KEY_RULES: break;
     }
@@ -111,7 +123,7 @@ static terse_status spell(const ts_config_key *key, const char *text, char **out
 
 terse_status ts_config_key_spell(const ts_config_key *key, const char *text, size_t len, char **out, ts_error *why) {
     if (!text || len == 0) {
-        bool optional = !key->fallback && (key->kind == TS_KEY_TEXT || key->kind == TS_KEY_PATH);
+        bool optional = !key->fallback && (key->kind == TS_KEY_TEXT || key->kind == TS_KEY_PATTERN || key->kind == TS_KEY_PATH);
         if (!optional) {
             char allowed[512];
             ts_config_key_allowed(key, allowed, sizeof allowed);
@@ -124,6 +136,8 @@ terse_status ts_config_key_spell(const ts_config_key *key, const char *text, siz
         return ts_error_set(why, TERSE_ECONFIG, "longer than %d bytes", TEXT_MAX_BYTES);
     }
     if (strnlen(text, len) != len) return ts_error_set(why, TERSE_ECONFIG, "holds a zero byte");
+    size_t sound = ts_config_text_utf8(text, len);
+    if (sound < len) return ts_error_set(why, TERSE_ECONFIG, "not UTF-8 at byte %zu; allowed: text in UTF-8", sound + 1);
     char *whole = ts_mem_calloc(len + 1, 1); /* `text` need not end where the value does */
     TS_REQUIRE(whole, TERSE_ENOMEM);
     memcpy(whole, text, len);

@@ -14,7 +14,7 @@
     X("not_mapping.yaml",\
       ":2: a list is not allowed here; allowed: a mapping of keys") \
     X("bad_utf8.yaml",\
-      ": not a text file in UTF-8: ") \
+      ":2: not text in UTF-8: ") \
     X("zero_byte.yaml",\
       ":2: training.model: \"ml\": holds a zero byte") \
     X("unknown_key.yaml",\
