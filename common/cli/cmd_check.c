@@ -14,7 +14,8 @@ static void print_help(void) {
          "                   [--placement [--shared-hosts]]\n"
          "       terse check --docs\n"
          "\n"
-         "Checks a config as terse-server and terse-worker would, and prints what it means: who does what,\n"
+         "Checks a config as terse-server and terse-worker would, with the folders that it names, as they are on\n"
+         "this host (checkpoint.dir, error_feedback.keep); nothing is made. Prints what it means: who does what,\n"
          "and for each rule its pipelines and where momentum is applied. Where the model's tensors are\n"
          "known (built-in models, `synthetic`), also what memory a server and a worker will take.\n"
          "\n"
@@ -202,13 +203,16 @@ int ts_cmd_check(int argc, char **argv) {
     }
     if (!line.config) return usage_error("which CONFIG?");
     ts_config *config = NULL, *above = NULL;
-    terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
+    terse_status status = ts_config_examine(line.config, line.overrides, line.override_count, &config, &error);
     if (status == TERSE_OK && config->upstream.config) {
         status = ts_config_load_above(config, line.config, &above, &error);
     }
     if (status == TERSE_OK && above && layout.servers > 1)
         status = ts_error_set(&error, TERSE_ECONFIG, "%s: upstream.config: a relay is the only server of its group; allowed: "
                               "--servers 1", line.config);
+    if (status == TERSE_OK && config->servers.replicas > 0 && layout.servers == 1)
+        status = ts_error_set(&error, TERSE_ECONFIG, "%s: servers.replicas: \"1\": a second server has to hold what the first one "
+                              "holds; allowed: --servers 2 and more, or servers.replicas 0", line.config);
     if (layout.servers == 0) layout.servers = above ? 1 : 2;
     if (status == TERSE_OK) {
         printf("%s: fine\n", line.config);

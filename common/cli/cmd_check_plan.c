@@ -83,7 +83,6 @@ static void print_memory(const ts_plan *plan, const ts_config *config) {
 static void print_replicas(const ts_plan *plan, const ts_config *config) {
     uint64_t most = 0;
     if (config->servers.replicas == 0) return;
-    if (plan->servers < 2) printf("note: servers.replicas 1 needs two servers at least; this is for one\n");
     for (uint32_t s = 0; s < plan->servers; s++)
         if (plan->server[s].push > most) most = plan->server[s].push;
     printf("  servers.replicas 1: the memory above is twice that without it; a server sends all that is pushed to it on to the "

@@ -61,11 +61,14 @@ terse_status ts_config_from_source(const ts_config_source *source, ts_config **o
     return TERSE_OK;
 }
 
-static terse_status load(const char *path, const char *const *overrides, unsigned override_count, bool above,
+typedef enum { PLAIN, WITH_PLACES, ABOVE } load_kind;
+
+static terse_status load(const char *path, const char *const *overrides, unsigned override_count, load_kind kind,
                          ts_config **out, ts_error *error) {
     ts_config_source source;
     TS_TRY(ts_config_source_start(&source, path, error));
-    source.above = above;
+    source.above = kind == ABOVE;
+    source.places = kind == WITH_PLACES;
     terse_status status = ts_config_source_file(&source);
     for (unsigned i = 0; status == TERSE_OK && i < override_count; i++) {
         status = ts_config_source_override(&source, overrides[i]);
@@ -75,13 +78,13 @@ static terse_status load(const char *path, const char *const *overrides, unsigne
     return status;
 }
 
-static terse_status load_in_c(const char *path, const char *const *overrides, unsigned override_count, bool above,
+static terse_status load_in_c(const char *path, const char *const *overrides, unsigned override_count, load_kind kind,
                               ts_config **out, ts_error *error) {
     /* Numbers are written with a point in every locale of the program that embeds the library. */
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     TS_REQUIRE(c_locale, ts_error_set(error, TERSE_ENOMEM, "%s: out of memory", path));
     locale_t before = uselocale(c_locale);
-    terse_status status = load(path, overrides, override_count, above, out, error);
+    terse_status status = load(path, overrides, override_count, kind, out, error);
     uselocale(before);
     freelocale(c_locale);
     return status;
@@ -89,7 +92,12 @@ static terse_status load_in_c(const char *path, const char *const *overrides, un
 
 terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
                             ts_error *error) {
-    return load_in_c(path, overrides, override_count, false, out, error);
+    return load_in_c(path, overrides, override_count, PLAIN, out, error);
+}
+
+terse_status ts_config_examine(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                               ts_error *error) {
+    return load_in_c(path, overrides, override_count, WITH_PLACES, out, error);
 }
 
 terse_status ts_config_load_above(const ts_config *config, const char *path, ts_config **out, ts_error *error) {
@@ -98,7 +106,7 @@ terse_status ts_config_load_above(const ts_config *config, const char *path, ts_
         return ts_error_set(error, TERSE_ECONFIG, "%s: upstream.config is missing; it names the file with which a relay is a "
                             "worker of the servers above", path);
     ts_config *above = NULL;
-    TS_TRY(load_in_c(link, NULL, 0, true, &above, error));
+    TS_TRY(load_in_c(link, NULL, 0, ABOVE, &above, error));
     if (strcmp(config->servers.group, above->servers.group) == 0) {
         ts_config_free(above);
         return ts_error_set(error, TERSE_ECONFIG, "%s: servers.group is \"%s\", and so it is in %s; each level needs a name of "

@@ -180,6 +180,12 @@ typedef struct {
 terse_status ts_config_load(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
                             ts_error *error) TERSE_NODISCARD;
 /*
+ * As load, for a launch in mind: refuses also folders (checkpoint.dir, error_feedback.keep) that could not be made or written
+ * to on this host. Makes none.
+ */
+terse_status ts_config_examine(const char *path, const char *const *overrides, unsigned override_count, ts_config **out,
+                               ts_error *error) TERSE_NODISCARD;
+/*
  * The file that config.upstream.config names, as a relay reads it: its side of the link to the servers above. config: of
  * `path`, the relay's own. Refuses what a relay cannot do there as well: checkpoints, error_feedback.flush, a group that
  * is its own. out: [own], ts_config_free. Returns as ts_config_load; TERSE_ECONFIG also when no file is named.

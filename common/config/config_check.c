@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/config/config_optimizer.h"
+#include "common/config/config_places.h"
 #include "common/config/config_shapes.h"
 #include "common/wire/secret.h"
 
@@ -296,5 +297,6 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));
+    if (source->places) TS_TRY(ts_config_check_places(source, config));
     return check_training(source, config);
 }

@@ -35,6 +35,7 @@ typedef struct {
     ts_config_entry *entries; /* as in ts_config_keys */
     ts_error *error;          /* [borrow] may be NULL */
     bool bare;                /* overrides are named without --set: nobody typed them */
+    bool places;              /* the folders that are named are looked at, too */
     bool above;               /* named by upstream.config: a relay's side of the link to the servers above */
 } ts_config_source;
 

@@ -307,6 +307,10 @@ def sentences(_folder, _seconds):
             (["codec", "decode", "--limit-elems", "-1"], 2, ["--limit-elems", '"-1"']),
             (["codec", "inspect", "--foo"], 2, ["--foo"]),
             (["check", "--foo"], 2, ["--foo"]),
+            (["check", ""], 2, ["path of the config is empty"]),
+            (["check", "configs/linear.yaml", "--set", "servers.replicas=1", "--servers", "1"], 2, ["servers.replicas", "--servers 2"]),
+            (["check", "configs/linear.yaml", "--set", f"checkpoint.dir={gauss}"], 2, ["checkpoint.dir", "not a folder"]),
+            (["check", "configs/linear.yaml", "--set", f"error_feedback.keep={gauss}"], 2, ["error_feedback.keep", "not a folder"]),
             (["codec", "encode", "--pipeline", "topk:1e-400", gauss, "y"], 2, ["1e-400", "5e-324"]),
             (["codec", "encode", "--pipeline", "int8", gauss, "/nowhere/x.tp"], 1, ["/nowhere/x.tp: cannot be written"])):
         told = terse(*words, code=code).stderr

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -186,6 +187,78 @@ START_TEST(another_value_than_the_default_still_needs_its_mode) {
 }
 END_TEST
 
+/* ---- places ------------------------------------------------------------------------------------------------------------ */
+
+/* One --set on an empty file of the folder. Returns what was said, "" when it is fine. */
+static const char *examine(const char *dir, const char *key, const char *name) {
+    static ts_error error;
+    char path[64], override[128];
+    const char *const overrides[] = {override};
+    ts_config *config = NULL;
+    snprintf(path, sizeof path, "%s/empty.yaml", dir);
+    snprintf(override, sizeof override, "%s=%s%s%s", key, name[0] == '/' ? "" : dir, name[0] == '/' ? "" : "/", name);
+    error.text[0] = '\0';
+    terse_status status = ts_config_examine(path, overrides, 1, &config, &error);
+    ck_assert(status == TERSE_OK || status == TERSE_ECONFIG);
+    ck_assert_int_eq(status == TERSE_OK, error.text[0] == '\0');
+    ts_config_free(config);
+    if (status != TERSE_OK) { /* a launch says it itself */
+        ck_assert_ok(ts_config_load(path, overrides, 1, &config, NULL));
+        ts_config_free(config);
+    }
+    return error.text;
+}
+
+static void make(const char *dir, const char *name, mode_t mode) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    ck_assert_int_eq(mkdir(path, mode), 0);
+    ck_assert_int_eq(chmod(path, mode), 0);
+}
+
+#define SAYS(key, name, words) \
+    ck_assert_msg(words[0] ? strstr(examine(dir, key, name), words) != NULL : !examine(dir, key, name)[0], "%s: %s", name, examine(dir, key, name))
+
+START_TEST(places_that_cannot_be_written_are_refused) {
+    char dir[] = "/tmp/terse-places-XXXXXX", path[64], command[64];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/empty.yaml", dir);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("{}\n", file);
+    fclose(file);
+    ck_assert_int_eq(chmod(dir, 0777), 0);
+    bool root = geteuid() == 0; /* whom every folder lets in */
+    if (root) ck_assert_int_eq(setresuid(65534, 65534, 0), 0);
+    make(dir, "own", 0700);
+    make(dir, "open", 0755);
+    make(dir, "closed", 0500);
+    snprintf(path, sizeof path, "%s/link", dir);
+    ck_assert_int_eq(symlink("own", path), 0);
+    SAYS("checkpoint.dir", "own", "");
+    SAYS("checkpoint.dir", "open", "");
+    SAYS("checkpoint.dir", "link", "");
+    SAYS("checkpoint.dir", "new/below/it/", "");
+    SAYS("checkpoint.dir", "empty.yaml", "checkpoint.dir: \"/tmp/terse-places-");
+    SAYS("checkpoint.dir", "empty.yaml", "empty.yaml: not a folder; allowed: a folder that can be written to, or one that can be made");
+    SAYS("checkpoint.dir", "empty.yaml/below", "Not a directory; allowed: ");
+    SAYS("checkpoint.dir", "closed", "closed: Permission denied; allowed: ");
+    SAYS("checkpoint.dir", "closed/new/below", "closed: Permission denied; allowed: ");
+    SAYS("error_feedback.keep", "own", "");
+    SAYS("error_feedback.keep", "own/new/", "");
+    SAYS("error_feedback.keep", "new/below", "new: No such file or directory; allowed: ");
+    SAYS("error_feedback.keep", "open", "and mode 0755; allowed: a folder of your own, of mode 0700");
+    SAYS("error_feedback.keep", "link", "a link; allowed: a folder");
+    SAYS("error_feedback.keep", "closed", "closed: Permission denied");
+    SAYS("error_feedback.keep", "closed/new", "closed: Permission denied");
+    SAYS("error_feedback.keep", "empty.yaml", "not a folder");
+    SAYS("error_feedback.keep", "/no/such/place", "/no/such: No such file or directory");
+    if (root) ck_assert_int_eq(setresuid(0, 0, 0), 0);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 TCase *test_config_values(void);
 TCase *test_config_values(void) {
     TCase *t = tcase_create("config_values");
@@ -198,5 +271,6 @@ TCase *test_config_values(void) {
     tcase_add_test(t, a_file_of_all_defaults_is_the_empty_file);
     tcase_add_test(t, defaults_are_spelt_as_values_are);
     tcase_add_test(t, another_value_than_the_default_still_needs_its_mode);
+    tcase_add_test(t, places_that_cannot_be_written_are_refused);
     return t;
 }
