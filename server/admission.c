@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admission.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/contract/contract_limits.h"
 #include "common/wire/bundle.h"
 #include "server/flow.h"
 #include "server/job.h"
@@ -185,6 +189,33 @@ terse_status ts_admission_push(struct ts_job *job, uint32_t worker, ts_buffer *b
     return status;
 }
 
+/* How many float32 of a packet, which may lie anywhere, are NaN or infinite. first: [out] the first of them. */
+static size_t count_nonfinite(const uint8_t *packet, size_t n, size_t *first) {
+    size_t found = 0;
+    for (size_t i = n; i-- > 0;) {
+        float value;
+        memcpy(&value, packet + i * sizeof value, sizeof value);
+        if (isfinite(value)) continue;
+        found++;
+        *first = i;
+    }
+    return found;
+}
+
+/* First values that no training could leave again are refused, and their worker is told; it fails, and ends the job. */
+static terse_status check_first_values(ts_job *job, uint32_t worker, uint32_t number, const uint8_t *packet) {
+    const ts_slice_state *slice = &job->store.slices[number];
+    char reason[TS_CONTRACT_NAME_BYTES + 128];
+    size_t at = 0, found = count_nonfinite(packet, slice->n, &at);
+    if (found == 0 || job->config->optimizer.name == TS_OPTIMIZER_NONE) return TERSE_OK;
+    snprintf(reason, sizeof reason, "tensor %s holds %zu values that are not finite, the first at element %zu",
+             job->contract->tensors[slice->tensor].name, found, job->contract->slices[slice->global].first + at);
+    ts_log(TS_LOG_WARN, "admission", "first values were refused", "from=\"%s\" reason=\"%s\"", ts_job_worker_name(job, worker),
+           reason);
+    ts_link_ack(job, ts_job_peer(job, worker), 0, TERSE_ENONFINITE, &number, 1, reason);
+    return TERSE_ENONFINITE;
+}
+
 terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_frame *frame) {
     TS_REQUIRE(worker == 0 && !ts_checkpoint_resumes(&job->checkpoint), TERSE_EPEER);
     ts_bundle_reader reader = ts_bundle_read(frame->payload, frame->payload_bytes, job->store.count);
@@ -194,6 +225,7 @@ terse_status ts_admission_set(struct ts_job *job, uint32_t worker, const ts_fram
     terse_status status;
     while ((status = ts_bundle_next(&reader, &number, &packet, &len)) == TERSE_OK) {
         TS_REQUIRE(len == job->store.slices[number].n * sizeof(float), TERSE_ECORRUPT);
+        TS_TRY(check_first_values(job, worker, number, packet));
         count++;
     }
     if (status != TERSE_EAGAIN) return status;

@@ -64,16 +64,19 @@ TERSE_API void terse_decline(const char *reason, int exit_code);
  * argc, argv: CONFIG, --set a.b=c … are taken out when config is NULL; may be NULL when config is given.
  * client: [own], terse_close. On failure *client is set to a client that only serves terse_message and terse_close
  * (or NULL when memory ran out).
- * Collective: all workers, or terse_decline. Returns: TERSE_OK, ECONFIG (nobody else knows: see terse_decline), ETIMEDOUT, EPEER, EVERSION, ENOMEM, EIO.
+ * Collective: all workers, or terse_decline. Returns: TERSE_OK, ECONFIG (the command line or the config is not valid, or
+ * cannot be read; --help: the message is the usage; nobody else knows: see terse_decline), EINVAL (neither config nor argc and
+ * argv), ETIMEDOUT, EPEER, EVERSION, ENOMEM, EIO.
  */
 TERSE_API terse_status terse_open(terse **client, const char *config, int *argc, char ***argv) TERSE_NODISCARD;
 
 /*
  * Declares a tensor; all workers declare the same tensors in the same order.
+ * name: 1 to 512 bytes of UTF-8 without control characters (below U+0020, U+007F): logs and checkpoints hold it.
  * shape: ndim extents (0 … 8; ndim 0 is a scalar), row-major. param: [borrow until close] the worker's replica,
  * float32, product(shape) elements; pulls write it. With `optimizer: {name: none}` pulls write the averaged
  * gradient there.
- * Returns: TERSE_OK, EINVAL (name repeated or empty, extent < 1), ESTATE (after start), ELIMIT, ENOMEM.
+ * Returns: TERSE_OK, EINVAL (name NULL, empty, not as above, or repeated; extent < 1), ESTATE (after start), ELIMIT, ENOMEM.
  */
 TERSE_API terse_status terse_declare(terse *client, const char *name, terse_dtype dtype, const int64_t *shape,
                                      int ndim, float *param, terse_tensor *tensor) TERSE_NODISCARD;
@@ -90,7 +93,9 @@ TERSE_API terse_status terse_set_samples(terse *client, uint32_t samples) TERSE_
 /*
  * Agrees on the contract and makes the parameters equal everywhere: worker 0's replica is set on the servers, and the
  * others pull it. Collective: all workers.
- * Returns: TERSE_OK, EMISMATCH (another worker declared otherwise: the message names tensor and worker), ETIMEDOUT, EPEER.
+ * Worker 0's must be finite, but with `optimizer: {name: none}`.
+ * Returns: TERSE_OK, EMISMATCH (another worker declared otherwise: the message names tensor and worker), ENONFINITE (NaN or
+ * infinity in worker 0's replica: tensor, number and first element), ETIMEDOUT, EPEER.
  */
 TERSE_API terse_status terse_start(terse *client) TERSE_NODISCARD;
 

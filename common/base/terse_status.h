@@ -26,7 +26,7 @@ extern "C" {
     X(EVERSION, 9, "the peer speaks another version of the protocol")           \
     X(ESTATE, 10, "the call is not allowed in this state")                      \
     X(EPEER, 11, "a peer is gone or refused the request")                       \
-    X(ENONFINITE, 12, "the gradient holds NaN or infinity")                     \
+    X(ENONFINITE, 12, "NaN or infinity where values must be finite")            \
     X(ENOTFOUND, 13, "no such name")                                            \
     X(ENOSPACE, 14, "the output buffer is too small")                           \
     X(EAGAIN, 15, "nothing to do yet; try again")                               \

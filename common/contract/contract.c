@@ -7,7 +7,10 @@
 #include <xxhash.h>
 
 #include "common/base/mem.h"
+#include "common/base/text.h"
 #include "common/contract/contract_limits.h"
+
+#define NAME_SHOWN 128 /* bytes of a name that is refused */
 
 static char *copy_or_empty(const char *text) { return ts_mem_strdup(text ? text : ""); }
 
@@ -55,15 +58,24 @@ static uint32_t name_slot(const ts_contract *contract, const char *name) {
     return slot;
 }
 
-static terse_status check_name(const ts_contract *contract, const char *name, ts_error *error) {
-    size_t len = name ? strlen(name) : 0;
-    if (len == 0) {
-        return ts_error_set(error, TERSE_EINVAL, "tensor %u: the name is empty", contract->tensor_count);
+terse_status ts_contract_check_name(uint32_t number, const char *name, ts_error *error) {
+    char shown[NAME_SHOWN];
+    if (!name || !name[0]) {
+        return ts_error_set(error, TERSE_EINVAL, "tensor %u: the name is %s; allowed: 1 to %d bytes of UTF-8", number,
+                            name ? "empty" : "missing (NULL)", TS_CONTRACT_NAME_BYTES);
     }
-    if (len > TS_CONTRACT_NAME_BYTES) {
-        return ts_error_set(error, TERSE_ELIMIT, "tensor %.60s…: a name of %zu bytes; allowed: at most %d", name, len,
-                            TS_CONTRACT_NAME_BYTES);
+    if (!ts_text_is_plain(name)) {
+        return ts_error_set(error, TERSE_EINVAL, "tensor \"%s\": not a name; allowed: 1 to %d bytes of UTF-8 without control "
+                            "characters", ts_text_escape(name, shown, sizeof shown), TS_CONTRACT_NAME_BYTES);
     }
+    if (strlen(name) > TS_CONTRACT_NAME_BYTES) {
+        return ts_error_set(error, TERSE_ELIMIT, "tensor %s: a name of %zu bytes; allowed: at most %d",
+                            ts_text_escape(name, shown, sizeof shown), strlen(name), TS_CONTRACT_NAME_BYTES);
+    }
+    return TERSE_OK;
+}
+
+static terse_status check_unique(const ts_contract *contract, const char *name, ts_error *error) {
     if (contract->name_slots > 0 && contract->names[name_slot(contract, name)] != 0) {
         return ts_error_set(error, TERSE_EINVAL, "tensor %s: the name is declared twice", name);
     }
@@ -115,10 +127,11 @@ terse_status ts_contract_add(ts_contract *contract, const char *name, const int6
                              const ts_pipeline *push, const ts_pipeline *pull, bool worker_momentum, uint32_t *id,
                              ts_error *error) {
     size_t n = 0;
+    TS_TRY(ts_contract_check_name(contract->tensor_count, name, error));
     if (contract->servers > 0) {
-        return ts_error_set(error, TERSE_ESTATE, "tensor %s: declared after the contract was closed", name ? name : "");
+        return ts_error_set(error, TERSE_ESTATE, "tensor %s: declared after the contract was closed", name);
     }
-    TS_TRY(check_name(contract, name, error));
+    TS_TRY(check_unique(contract, name, error));
     TS_TRY(check_shape(name, shape, ndim, &n, error));
     if (ts_pipeline_is_stateful(pull)) {
         return ts_error_set(error, TERSE_EINVAL, "tensor %s: pull pipeline `%s`: `%s` needs a receiver that gets every "

@@ -73,7 +73,13 @@ typedef struct {
  * Returns TERSE_OK, TERSE_EINVAL (slice_elems is 0 or above 2^32 - 1), TERSE_ENOMEM. */
 terse_status ts_contract_create(const ts_contract_options *options, ts_contract **out) TERSE_NODISCARD;
 void ts_contract_destroy(ts_contract *contract); /* NULL is fine */
-/* Returns TERSE_EINVAL (empty or repeated name, zero extent, too many dims: error says), TERSE_ELIMIT, TERSE_ENOMEM. */
+/*
+ * What a tensor's name may be: 1 to 512 bytes of UTF-8 without control characters, since logs and checkpoints hold it.
+ * number: of the tensor, for a name that cannot be told. name: may be NULL.
+ * Returns TERSE_OK, TERSE_EINVAL, TERSE_ELIMIT (too long), with a sentence.
+ */
+terse_status ts_contract_check_name(uint32_t number, const char *name, ts_error *error) TERSE_NODISCARD;
+/* Returns TERSE_EINVAL (no name, one that is not plain, or repeated; zero extent, too many dims: error says), TERSE_ELIMIT, TERSE_ENOMEM. */
 terse_status ts_contract_add(ts_contract *contract, const char *name, const int64_t *shape, unsigned ndim,
                              const ts_pipeline *push, const ts_pipeline *pull, bool worker_momentum, uint32_t *id,
                              ts_error *error) TERSE_NODISCARD;

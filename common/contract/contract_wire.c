@@ -108,6 +108,8 @@ static void unpack_free(void *context, void *block) {
 static terse_status add_tensor(ts_contract *contract, const Terse__Tensor *message, ts_error *error) {
     int64_t shape[TS_TENSOR_DIMS];
     const char *name = message->name;
+    terse_status status = ts_contract_check_name(contract->tensor_count, name, error); /* before it is in a sentence */
+    if (status != TERSE_OK) return status == TERSE_EINVAL ? TERSE_ECORRUPT : status;
     if (message->dtype != 0) {
         return ts_error_set(error, TERSE_ECORRUPT, "tensor %.200s: type %u; allowed: 0 (float32)", name, message->dtype);
     }
@@ -131,8 +133,8 @@ static terse_status add_tensor(ts_contract *contract, const Terse__Tensor *messa
         return ts_error_set(error, TERSE_ECORRUPT, "tensor %.200s: pipeline \"%.100s\": %s", name, texts[i],
                             reason.text[0] ? reason.text : "not in its canonical spelling");
     }
-    terse_status status = ts_contract_add(contract, name, shape, (unsigned)message->n_shape, &push, &pull,
-                                          message->worker_momentum, NULL, error);
+    status = ts_contract_add(contract, name, shape, (unsigned)message->n_shape, &push, &pull, message->worker_momentum, NULL,
+                             error);
     return status == TERSE_EINVAL ? TERSE_ECORRUPT : status;
 }
 

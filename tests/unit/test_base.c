@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/base/name_set.h"
 #include "common/base/random.h"
+#include "common/base/text.h"
 #include "common/net/transport.h"
 #include "tests/unit/unit.h"
 
@@ -291,6 +292,18 @@ START_TEST(name_sets_find_repetitions_in_long_lists) {
 }
 END_TEST
 
+START_TEST(what_is_not_plain_text_is_escaped_and_cut_between_characters) {
+    char out[16];
+    ck_assert(ts_text_is_plain("") && ts_text_is_plain("~ é 權") && !ts_text_is_plain("\t") && !ts_text_is_plain("\xe6\xac"));
+    ck_assert_str_eq(ts_text_escape("a\\b\x01\xe9!", out, sizeof out), "a\\\\b\\x01\\xe9!");
+    ck_assert_str_eq(ts_text_escape("0123456789abcde", out, sizeof out), "0123456789abcde");
+    ck_assert_str_eq(ts_text_escape("0123456789abcdef", out, sizeof out), "0123456789ab...");
+    ck_assert_str_eq(ts_text_escape("0123456789é權權", out, sizeof out), "0123456789é...");
+    ck_assert_str_eq(ts_text_escape("0123456789a權權", out, sizeof out), "0123456789a...");
+    ck_assert_str_eq(ts_text_escape("0123456789\x01\x01", out, sizeof out), "0123456789...");
+}
+END_TEST
+
 TCase *test_base(void);
 TCase *test_base(void) {
     TCase *tests = tcase_create("base");
@@ -306,6 +319,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, large_buffers_keep_their_bytes_when_they_grow);
     tcase_add_test(tests, copies_past_the_caches_are_copies);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
+    tcase_add_test(tests, what_is_not_plain_text_is_escaped_and_cut_between_characters);
     tcase_add_test(tests, cores_are_those_that_the_process_may_use);
     tcase_add_test(tests, cores_are_few_where_a_process_has_less_than_two);
     tcase_add_test(tests, the_inline_executor_runs_work_then_done);

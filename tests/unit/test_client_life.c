@@ -120,6 +120,10 @@ START_TEST(declaring_refuses_nonsense) {
     ck_assert_status(ts_client_start(s.client), TERSE_ESTATE);
     declare(&s, "w", 3, w);
     ck_assert_status(ts_client_declare(s.client, "w", &three, 1, w, NULL), TERSE_EINVAL);
+    ck_assert_status(ts_client_declare(s.client, NULL, &three, 1, w, NULL), TERSE_EINVAL);
+    ck_assert_ptr_nonnull(strstr(ts_client_message(s.client), "terse_declare: tensor 1: the name is missing (NULL)"));
+    ck_assert_status(ts_client_declare(s.client, "v\xff\n", &three, 1, NULL, NULL), TERSE_EINVAL); /* the name first */
+    ck_assert_ptr_nonnull(strstr(ts_client_message(s.client), "terse_declare: tensor \"v\\xff\\x0a\": not a name; allowed: "));
     ck_assert_status(ts_client_declare(s.client, "v", &none, 1, w, NULL), TERSE_EINVAL);
     ck_assert_status(ts_client_declare(s.client, "v", &three, 1, NULL, NULL), TERSE_EINVAL);
     ck_assert_status(ts_client_declare(s.client, "v", &three, TS_TENSOR_DIMS + 1, w, NULL), TERSE_EINVAL);
@@ -244,6 +248,30 @@ START_TEST(nan_ends_the_job_by_name_or_is_kept_out) {
     ck_assert_uint_eq(ts_client_get_counters(s.client)->nonfinite, 2);
     ck_assert_uint_eq(ts_client_get_counters(s.client)->nonfinite_gradients, 1);
     ck_assert_ptr_nonnull(strstr(said, "tensor=fc1.weight step=0 elements=2 first=1")); /* never kept out in silence */
+    close_stage(&s);
+}
+END_TEST
+
+/* Worker 0's replica would be everybody's; that of the others is written over. */
+START_TEST(first_values_that_are_not_finite_are_named_before_anything_is_sent) {
+    stage s;
+    float v[2] = {0}, w[5] = {1, 2, INFINITY, 3, NAN};
+    open_stage(&s, 1, 2, 0, NULL);
+    declare(&s, "v", 2, v);
+    declare(&s, "fc1.weight", 5, w);
+    ck_assert_status(ts_client_start(s.client), TERSE_ENONFINITE);
+    ck_assert_ptr_nonnull(strstr(ts_client_message(s.client), "tensor fc1.weight holds 2 values that are not finite, the first at element 2"));
+    run_stage(&s, 1);
+    ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_HELLO, NULL), 0);
+    close_stage(&s);
+
+    open_stage(&s, 1, 2, 1, NULL);
+    declare(&s, "fc1.weight", 5, w);
+    ck_assert_ok(ts_client_start(s.client));
+    close_stage(&s);
+    open_stage(&s, 1, 1, 0, (const char *[]){"optimizer.name=none", NULL}); /* only a place for averages */
+    declare(&s, "fc1.weight", 5, w);
+    ck_assert_ok(ts_client_start(s.client));
     close_stage(&s);
 }
 END_TEST
@@ -416,6 +444,7 @@ TCase *test_client_life(void) {
     tcase_add_test(tests, a_server_may_take_its_time_at_the_start);
     tcase_add_test(tests, an_abort_says_why);
     tcase_add_test(tests, nan_ends_the_job_by_name_or_is_kept_out);
+    tcase_add_test(tests, first_values_that_are_not_finite_are_named_before_anything_is_sent);
     tcase_add_test(tests, damaged_and_foreign_frames_change_nothing);
     tcase_add_test(tests, sums_come_back_by_sequence);
     tcase_add_test(tests, fetch_and_stats_gather_from_all_servers);

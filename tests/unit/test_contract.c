@@ -144,6 +144,35 @@ START_TEST(bad_tensors_are_refused_by_name) {
 }
 END_TEST
 
+/* Logs and JSON hold names; what they cannot hold is refused, and told on one line. */
+START_TEST(names_that_no_file_can_hold_are_refused_escaped) {
+    static const char *const bad[] = {"bad\xff", "x\n", "\x7f", "\x1b[2J", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "cut\xe2\x82"};
+    static const char *const good[] = {"fc1.weight", "größe/權重", "\xf4\x8f\xbf\xbf", "a b\"\\c", "#x"};
+    ts_contract *c = empty(10);
+    ts_pipeline dense = pipeline("dense");
+    ts_error error;
+    char longest[514];
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        error.text[0] = '\0';
+        ck_assert_status(ts_contract_add(c, bad[i], NULL, 0, &dense, &dense, false, NULL, &error), TERSE_EINVAL);
+        ck_assert_msg(strstr(error.text, "UTF-8 without control characters") && !strstr(error.text, bad[i]), "%s", error.text);
+    }
+    ck_assert_status(ts_contract_add(c, "bad\xff\nlevel=error msg=\"x\" utf", NULL, 0, &dense, &dense, false, NULL, &error), TERSE_EINVAL);
+    ck_assert_str_eq(error.text, "tensor \"bad\\xff\\x0alevel=error msg=\"x\" utf\": not a name; allowed: 1 to 512 bytes of UTF-8 "
+                     "without control characters");
+    ck_assert_status(ts_contract_add(c, NULL, NULL, 0, &dense, &dense, false, NULL, &error), TERSE_EINVAL);
+    ck_assert_str_eq(error.text, "tensor 0: the name is missing (NULL); allowed: 1 to 512 bytes of UTF-8");
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        ck_assert_ok(ts_contract_add(c, good[i], NULL, 0, &dense, &dense, false, NULL, &error));
+    memset(longest, 'x', sizeof longest);
+    longest[513] = '\0';
+    ck_assert_status(ts_contract_add(c, longest, NULL, 0, &dense, &dense, false, NULL, &error), TERSE_ELIMIT);
+    longest[512] = '\0';
+    ck_assert_ok(ts_contract_add(c, longest, NULL, 0, &dense, &dense, false, NULL, &error));
+    ts_contract_destroy(c);
+}
+END_TEST
+
 START_TEST(a_contract_survives_the_wire) {
     ts_contract *c = sample(), *back = NULL;
     uint8_t *bytes = NULL;
@@ -247,6 +276,11 @@ START_TEST(each_lie_of_a_message_is_named) {
     tensor.push = "fp32";
     tensor.name = "";
     ck_assert_status(try_message(&message, &tensor, why), TERSE_ECORRUPT);
+    tensor.name = "b\xff\n"; /* also where another lie would be told first */
+    tensor.dtype = 1;
+    ck_assert_status(try_message(&message, &tensor, why), TERSE_ECORRUPT);
+    ck_assert_ptr_nonnull(strstr(why, "tensor \"b\\xff\\x0a\": not a name; allowed: "));
+    tensor.dtype = 0;
     tensor.name = "a";
     message.slice_elems = 0;
     ck_assert_status(try_message(&message, &tensor, why), TERSE_ECORRUPT);
@@ -385,6 +419,7 @@ TCase *test_contract(void) {
     tcase_add_test(t, the_digest_does_not_depend_on_servers_but_on_all_else);
     tcase_add_test(t, nothing_is_declared_after_closing_and_closing_is_once);
     tcase_add_test(t, bad_tensors_are_refused_by_name);
+    tcase_add_test(t, names_that_no_file_can_hold_are_refused_escaped);
     tcase_add_test(t, a_contract_survives_the_wire);
     tcase_add_test(t, hostile_bytes_are_refused_without_harm);
     tcase_add_test(t, each_lie_of_a_message_is_named);

@@ -299,6 +299,39 @@ START_TEST(pulling_later_than_pushing_works_too) {
 }
 END_TEST
 
+START_TEST(first_values_that_are_not_finite_are_refused_by_name) {
+    static const char *const settings[] = {RIG_DENSE, RIG_AVERAGE};
+    for (int none = 0; none < 2; none++) {
+        rig *r = rig_create(1, settings[none]);
+        float params[RIG_ELEMS];
+        unsigned slices;
+        ts_frame ack = {0};
+        rig_initial(params);
+        params[70] = -INFINITY; /* of the second slice */
+        params[80] = NAN;
+        rig_hello(r, 0, r->contract, TS_PROTOCOL_VERSION);
+        rig_run(r, 1000);
+        rig_send_contract(r, 0, r->contract);
+        rig_run(r, 1000);
+        rig_forget(r);
+        rig_set(r, 0, params);
+        rig_run(r, 1000);
+        ck_assert_status(rig_last_ack(r, 0, &slices, NULL), none ? TERSE_OK : TERSE_ENONFINITE);
+        ck_assert_uint_eq(slices, none ? 7 : 2);
+        ck_assert_uint_eq(rig_got(r, 0, TERSE__HEADER__BODY_ACK, &ack), 1);
+        if (!none) ck_assert_str_eq(ack.header->ack->reason, "tensor a holds 2 values that are not finite, the first at element 70");
+        ts_frame_release(&ack);
+        rig_forget(r);
+        params[70] = params[80] = 1; /* nothing had been taken */
+        rig_set(r, 0, params);
+        rig_run(r, 1000);
+        ck_assert_status(rig_last_ack(r, 0, &slices, NULL), TERSE_OK);
+        ck_assert_uint_eq(slices, 7);
+        rig_destroy(r);
+    }
+}
+END_TEST
+
 TCase *test_server_rounds(void);
 TCase *test_server_rounds(void) {
     TCase *tests = tcase_create("server_rounds");
@@ -313,5 +346,6 @@ TCase *test_server_rounds(void) {
     tcase_add_test(tests, workers_behind_get_the_log_or_a_snapshot);
     tcase_add_test(tests, aggregate_only_pulls_carry_the_exact_average);
     tcase_add_test(tests, pulling_later_than_pushing_works_too);
+    tcase_add_test(tests, first_values_that_are_not_finite_are_refused_by_name);
     return tests;
 }

@@ -103,12 +103,14 @@ void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*u
 
 terse_status ts_client_declare(ts_client *client, const char *name, const int64_t *shape, unsigned ndim, float *param,
                                uint32_t *tensor) {
-    if (client->state != TS_CLIENT_DECLARING)
-        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s is declared after start", name ? name : "(null)");
-    if (!name || !param || (ndim && !shape) || ndim > TS_TENSOR_DIMS)
-        return ts_client_refuse(client, TERSE_EINVAL, "tensor %s needs a name, a buffer and 0 to %d extents",
-                                name ? name : "(null)", TS_TENSOR_DIMS);
     uint32_t count = client->contract->tensor_count;
+    ts_error reason = {""};
+    terse_status status = ts_contract_check_name(count, name, &reason);
+    if (status != TERSE_OK) return ts_client_refuse(client, status, "terse_declare: %s", reason.text);
+    if (client->state != TS_CLIENT_DECLARING)
+        return ts_client_refuse(client, TERSE_ESTATE, "tensor %s is declared after start", name);
+    if (!param || (ndim && !shape) || ndim > TS_TENSOR_DIMS)
+        return ts_client_refuse(client, TERSE_EINVAL, "tensor %s needs a buffer and 0 to %d extents", name, TS_TENSOR_DIMS);
     if (client->config->limits.tensors && count >= client->config->limits.tensors)
         return ts_client_refuse(client, TERSE_ELIMIT, "tensor %s would be number %" PRIu32 ", limits.tensors is %" PRIu64,
                                 name, count + 1, client->config->limits.tensors);
@@ -123,9 +125,8 @@ terse_status ts_client_declare(ts_client *client, const char *name, const int64_
     const ts_pipeline *push = ts_config_pipeline(&client->config->push, name, shape, ndim);
     const ts_pipeline *pull = ts_config_pipeline(&client->config->pull, name, shape, ndim);
     uint32_t id = 0;
-    ts_error reason = {""};
-    terse_status status = ts_contract_add(client->contract, name, shape, ndim, push, pull,
-                                          ts_config_worker_momentum(client->config, push), &id, &reason);
+    status = ts_contract_add(client->contract, name, shape, ndim, push, pull,
+                             ts_config_worker_momentum(client->config, push), &id, &reason);
     if (status != TERSE_OK)
         return ts_client_refuse(client, status, "%s", reason.text[0] ? reason.text : terse_strerror(status));
     uint64_t whole = (uint64_t)ts_contract_slice_elems(client->contract, id) * 2 * sizeof(float) + FRAME_HEAD_BYTES;

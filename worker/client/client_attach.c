@@ -4,8 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/cpu.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/kernels.h"
 #include "worker/client/client_internal.h"
 
 /* Each server's slices in its own order, and room to gather as many. */
@@ -52,6 +54,20 @@ static terse_status make_tensors(ts_client *client) {
     return client->expanded ? TERSE_OK : TERSE_ENOMEM;
 }
 
+/* Worker 0's replica is everybody's beginning; with `optimizer: none` it is only where averages will be written. */
+static terse_status check_first_values(const ts_client *client, ts_error *reason) {
+    const ts_kernels *kernels = ts_kernels_get(ts_cpu_simd());
+    if (client->worker != 0 || client->transport->incarnation > 0) return TERSE_OK;
+    if (client->config->optimizer.name == TS_OPTIMIZER_NONE) return TERSE_OK;
+    for (uint32_t t = 0; t < client->contract->tensor_count; t++) {
+        size_t first = 0, count = kernels->nonfinite(client->tensors[t].param, client->contract->tensors[t].n, &first);
+        if (count > 0)
+            return ts_error_set(reason, TERSE_ENONFINITE, "the first parameters: tensor %s holds %zu values that are not finite, "
+                                "the first at element %zu; allowed: finite values", ts_client_tensor_name(client, t), count, first);
+    }
+    return TERSE_OK;
+}
+
 static ts_config_tensor tensor_of(const void *list, size_t i) {
     const ts_tensor *tensor = &((const ts_contract *)list)->tensors[i];
     return (ts_config_tensor){tensor->name, tensor->shape, tensor->ndim};
@@ -68,9 +84,10 @@ terse_status ts_client_start(ts_client *client) {
     if (!client->server_count)
         return ts_client_fail(client, TERSE_EPEER, "no terse-server in this job: launch as "
                               "mpirun -n 2 terse-server c.yaml : -n 4 ...");
-    terse_status status = ts_contract_seal(client->contract, client->server_count);
-    if (status == TERSE_OK) status = index_slices(client);
     ts_error reason = {""};
+    terse_status status = check_first_values(client, &reason);
+    if (status == TERSE_OK) status = ts_contract_seal(client->contract, client->server_count);
+    if (status == TERSE_OK) status = index_slices(client);
     if (status == TERSE_OK) status = ts_client_keep_open(client, &reason);
     if (status == TERSE_OK) status = make_tensors(client);
     if (status != TERSE_OK)
