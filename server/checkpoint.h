@@ -206,6 +206,12 @@ void ts_checkpoint_ask(struct ts_job *job);
 terse_status ts_checkpoint_answer(struct ts_job *job, const Terse__Checkpoint *message) TERSE_NODISCARD;
 void ts_checkpoint_say_from(struct ts_job *job, uint32_t part);
 
+/*
+ * checkpoint_way_on.c: the job has ended with that status. Where it could not go on from its checkpoint, server 0 names the one
+ * before, or says that there is none; the same command is no advice then.
+ */
+void ts_checkpoint_way_on(struct ts_job *job, terse_status status);
+
 /* checkpoint_heir.c: a server that dies, with replicas. */
 /* A part that this server stands in for is made: it goes on from what the own part goes on from. As ts_checkpoint_begin. */
 terse_status ts_checkpoint_stand_in(struct ts_job *part, ts_error *error) TERSE_NODISCARD;

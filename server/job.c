@@ -140,6 +140,7 @@ static void fail(ts_job *job, terse_status status, const char *format, va_list a
     end(job, TS_JOB_FAILED);
     ts_log(TS_LOG_ERROR, "server", "the job ends", "job=%s status=%s reason=\"%s\"", job->name, terse_status_name(status),
            job->message.text);
+    ts_checkpoint_way_on(job, status);
 }
 
 void ts_job_give_up(ts_job *job, terse_status status, const char *format, ...) {

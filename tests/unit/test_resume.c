@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/ckpt/ckpt_manifest.h"
 #include "tests/sim/cluster.h"
@@ -347,6 +348,61 @@ START_TEST(damaged_missing_and_foreign_files_are_named) {
 }
 END_TEST
 
+/* It cannot go on from the newest checkpoint, and server 0's log says `words`. */
+static void advises(const ts_cluster_spec *spec, const char *words) {
+    char *said = NULL;
+    size_t len = 0;
+    FILE *log = open_memstream(&said, &len);
+    ts_log_level level = ts_log_get_level();
+    ck_assert_ptr_nonnull(log);
+    ck_assert_int_eq(setenv("TERSE_SIM_LOG", "1", 1), 0);
+    ts_log_set_level(TS_LOG_WARN);
+    ts_log_set_stream(log);
+    refused(spec, NULL, VARIANT("cannot go on from the checkpoint"));
+    ts_log_set_stream(NULL);
+    ts_log_set_level(level);
+    unsetenv("TERSE_SIM_LOG");
+    fclose(log);
+    ck_assert_msg(strstr(said, words), "%s: not in: %s", words, said);
+    free(said);
+}
+
+START_TEST(the_advice_is_another_checkpoint_than_the_damaged_one) {
+    char dir[96], older[192], newer[192], file[256], words[256];
+    ts_cluster_spec spec = spec_of(9, 2, 3);
+    ts_cluster_result result;
+    ts_ckpt_found *list = NULL;
+    size_t count = 0;
+    leave_one(older);
+    settings s = settings_of("run", 4, NULL, NULL);
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 9;
+    run(&spec, &s, &result);
+    ck_assert_msg(result.finished, "%s", result.message);
+    ts_cluster_result_free(&result);
+    snprintf(dir, sizeof dir, "%s/run", folder);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    ck_assert(count >= 2 && list[count - 1].committed);
+    uint64_t newest = list[count - 1].version;
+    for (size_t i = 1; i + 1 < count; i++) ts_ckpt_remove(dir, list[i].name, NULL);
+    snprintf(newer, sizeof newer, "%s/%s", dir, list[count - 1].name);
+    ts_mem_free(list);
+    ck_assert_uint_gt(newest, 4);
+    snprintf(words, sizeof words, "add=\"--set checkpoint.resume=%s\"", older);
+    static const char *const parts[] = {"server-0-of-2.safetensors", "server-1-of-2.safetensors", "worker-2-of-3.safetensors"};
+    for (size_t i = 0; i < 3; i++) {
+        damage(newer, parts[i], -3);
+        advises(&spec, words);
+        damage(newer, parts[i], -3);
+    }
+    snprintf(file, sizeof file, "%s/worker-2-of-3.safetensors", newer);
+    ck_assert_int_eq(unlink(file), 0);
+    advises(&spec, words);
+    snprintf(file, sizeof file, "%s/worker-1-of-3.safetensors", older); /* which is seen without reading its values */
+    ck_assert_int_eq(truncate(file, 100), 0);
+    advises(&spec, "there is no whole one before it; checkpoint.resume=never begins anew");
+}
+END_TEST
+
 START_TEST(an_older_residual_never_meets_newer_parameters) {
     char first[192], second[192], from[256], to[256], command[600];
     ts_cluster_spec spec = spec_of(9, 2, 3);
@@ -483,6 +539,7 @@ TCase *test_resume(void) {
     tcase_add_test(tests, auto_goes_on_by_itself_and_again);
     tcase_add_test(tests, another_contract_is_refused_by_what_differs);
     tcase_add_test(tests, damaged_missing_and_foreign_files_are_named);
+    tcase_add_test(tests, the_advice_is_another_checkpoint_than_the_damaged_one);
     tcase_add_test(tests, an_older_residual_never_meets_newer_parameters);
     tcase_add_test(tests, a_lost_worker_leaves_word_of_its_packets);
     tcase_add_test(tests, other_numbers_are_refused_with_the_way_out);
