@@ -37,6 +37,17 @@ terse_status ts_file_read(const char *path, size_t limit, uint8_t **bytes, size_
 /* A flat little-endian float32 file. values: [own], ts_mem_free. Returns as ts_file_read; TERSE_ECORRUPT (odd size). */
 terse_status ts_file_read_f32(const char *path, float **values, size_t *n, ts_error *error) TERSE_NODISCARD;
 
+/* A file on the command line: what it is for, as "--residual"; path: NULL for none. */
+typedef struct {
+    const char *what, *path;
+} ts_file_named;
+
+/*
+ * Refuses two that are one regular file, by whatever names (./, links), also where it is not there yet; what is no regular
+ * file (a terminal, /dev/null) may be named twice. Returns TERSE_OK, TERSE_EINVAL (error->text names both).
+ */
+terse_status ts_files_differ(const ts_file_named *files, size_t count, ts_error *error) TERSE_NODISCARD;
+
 /* An output file written aside. */
 typedef struct {
     char *path, *aside; /* aside: NULL when the path is no regular file and was written directly */

@@ -20,7 +20,8 @@ static void print_help(void) {
         "DESCRIPTION\n"
         "  Writes the tensor that IN.tp says as a flat little-endian float32 file; elements that were not sent are 0.\n"
         "  The new values of exact are put into the reference instead, which is read and not written.\n"
-        "  The file is checked wholly (checksum, each packet's form) and written aside and renamed.\n\n"
+        "  The file is checked wholly (checksum, each packet's form) and written aside and renamed. IN.tp, OUT.f32 and\n"
+        "  R.f32 are different files: two names of one (./, links) are refused.\n\n"
         "OPTIONS\n"
         "  --reference R.f32  of exact: what the receiver holds (as many values as the tensor has); zeros when not given\n"
         "  --limit-elems N    refuse files that declare more elements (default 1073741824)\n"
@@ -89,6 +90,8 @@ static terse_status run(const char *in, const char *reference, const char *to, s
     ts_tp_reader reader;
     ts_file_output output = {0};
     ts_error why = {{0}};
+    const ts_file_named files[] = {{"IN.tp", in}, {"OUT.f32", to}, {"--reference", reference}};
+    TS_TRY(ts_files_differ(files, sizeof files / sizeof files[0], error));
     TS_TRY(ts_file_read(in, SIZE_MAX / 4, &bytes, &len, error));
     terse_status status = ts_tp_open(bytes, len, limit, &header, &reader, &why);
     if (status != TERSE_OK) goto out;

@@ -33,7 +33,8 @@ static void print_help(void) {
          "  magnitude send g / p, randomk g n / k, and qsgd and ternary are not damped.\n"
          "  With exact IN.f32 is parameters, and what is written is what a server sends to a worker that holds the\n"
          "  reference: new values where bits differ, whatever they are. The reference is then the parameters.\n"
-         "  Both files are written aside and renamed; on any failure neither is touched.\n\n"
+         "  Both files are written aside and renamed; on any failure neither is touched. IN.f32, OUT.tp and R.f32 are\n"
+         "  three files: two names of one (./, links) are refused.\n\n"
          "OPTIONS\n"
          "  --pipeline P       stages, as \"topk:0.001 | int8 | rice\"; see terse codec list\n"
          "  --shape D,D,...    the tensor's extents; their product is the number of values. Default: one extent\n"
@@ -168,6 +169,12 @@ static terse_status check_kept(const options *o, const ts_pipeline *pipeline, ts
     return TERSE_OK;
 }
 
+static terse_status check_files(const options *o, ts_error *error) {
+    const ts_file_named files[] = {
+        {"IN.f32", o->in}, {"OUT.tp", o->out}, {o->reference ? "--reference" : "--residual", kept_file(o)}};
+    return ts_files_differ(files, sizeof files / sizeof files[0], error);
+}
+
 /* Zeros, or what the file holds. */
 static terse_status read_kept(const options *o, size_t n, float **residual, ts_error *error) {
     size_t there = 0;
@@ -271,6 +278,7 @@ int ts_codec_encode_command(int argc, char **argv) {
     if (code >= 0) return code;
     terse_status status = ts_pipeline_parse(o.pipeline, &header.pipeline, &error);
     if (status == TERSE_OK) status = check_kept(&o, &header.pipeline, &error);
+    if (status == TERSE_OK) status = check_files(&o, &error);
     if (status == TERSE_OK) status = ts_file_read_f32(o.in, &gradient, &header.n, &error);
     header.seed = o.seed;
     header.step = o.step;

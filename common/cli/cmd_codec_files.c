@@ -2,7 +2,9 @@
 /* Whole files in, whole files out: written aside, synced, renamed, so that a reader sees the old one or the new one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,6 +81,45 @@ terse_status ts_file_read_f32(const char *path, float **values, size_t *n, ts_er
     }
     *values = (float *)(void *)bytes;
     *n = len / sizeof(float);
+    return TERSE_OK;
+}
+
+/* Where a file that is not there would be made: the folder without links, and the name. NULL: there is no such folder. */
+static char *place_of(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t chars = slash ? (size_t)(slash - path) : 0;
+    char folder[PATH_MAX], real[PATH_MAX];
+    if (chars >= sizeof folder) return NULL;
+    memcpy(folder, path, chars);
+    folder[chars] = '\0';
+    if (!realpath(slash == path ? "/" : chars ? folder : ".", real)) return NULL;
+    size_t room = strlen(real) + strlen(name) + 2;
+    char *place = ts_mem_calloc(room, 1);
+    if (place) snprintf(place, room, "%s/%s", real, name);
+    return place;
+}
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat of_a, of_b;
+    bool a_there = stat(a, &of_a) == 0, b_there = stat(b, &of_b) == 0;
+    if (a_there && b_there)
+        return S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+    if (a_there || b_there) return false;
+    char *place_a = place_of(a), *place_b = place_of(b);
+    bool same = place_a && place_b && strcmp(place_a, place_b) == 0;
+    ts_mem_free(place_a);
+    ts_mem_free(place_b);
+    return same;
+}
+
+terse_status ts_files_differ(const ts_file_named *files, size_t count, ts_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = i + 1; j < count; j++) {
+            if (!files[i].path || !files[j].path || !is_same_file(files[i].path, files[j].path)) continue;
+            return ts_error_set(error, TERSE_EINVAL, "%s %s and %s %s are the same file; allowed: a file each", files[i].what,
+                                files[i].path, files[j].what, files[j].path);
+        }
+    }
     return TERSE_OK;
 }
 

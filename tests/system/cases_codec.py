@@ -270,6 +270,33 @@ def refusals(folder, _seconds):
     assert not os.path.exists(os.path.join(folder, "x.f32"))
 
 
+def same_files(folder, _seconds):
+    """A file that is named twice is refused, by whatever names, and nothing is changed."""
+    source, residual = os.path.join(folder, "g.f32"), os.path.join(folder, "r.f32")
+    write(source, list(read(os.path.join(VECTORS, "skew.f32"))))
+    packet = encode(folder, "int8", source, "--residual", residual)
+    for name, made in (("soft.f32", os.symlink), ("hard.f32", os.link)):
+        made(source, os.path.join(folder, name))
+    os.symlink(folder, os.path.join(folder, "here"))
+    before = {name: content(os.path.join(folder, name)) for name in os.listdir(folder) if name != "here"}
+    new = os.path.join(folder, "new")
+    encodings = [(residual, source, residual), (residual, source, os.path.join(folder, ".", "r.f32")), (source, source, new),
+                 (new, source, os.path.join(folder, "here", "new")), (new, source, os.path.relpath(new))]
+    encodings += [(residual, source, os.path.join(folder, other)) for other in ("g.f32", "./g.f32", "here/g.f32", "soft.f32", "hard.f32")]
+    for kept, of, to in encodings:
+        told = terse("codec", "encode", "--pipeline", "int8", "--residual", kept, of, to, code=2).stderr
+        assert "are the same file; allowed: a file each" in told, (told, kept, of, to)
+    told = terse("codec", "encode", "--pipeline", "exact", "--reference", source, source, new, code=2).stderr
+    assert f"IN.f32 {source} and --reference {source} are the same file" in told, told
+    terse("codec", "decode", packet, os.path.join(folder, "here/g.tp"), code=2)
+    held, changes = os.path.join(folder, "held.f32"), os.path.join(folder, "changes.tp")
+    terse("codec", "encode", "--pipeline", "exact", "--reference", held, source, changes)
+    told = terse("codec", "decode", "--reference", held, changes, held, code=2).stderr
+    assert "OUT.f32" in told and "--reference" in told, told
+    assert all(content(os.path.join(folder, name)) == raw for name, raw in before.items())
+    assert not os.path.exists(new)
+
+
 def helps(_folder, _seconds):
     """Pages with the parts of a man page, which leave out no option that the program takes."""
     for words in (["codec"], ["bench"]):
@@ -317,6 +344,16 @@ def sentences(_folder, _seconds):
         assert all(part in told for part in parts), f"{words}: {told}"
 
 
+def configs_that_cannot_be_read(folder, _seconds):
+    """Code 2 from every program, those of a user's own that end by what terse_open says included."""
+    missing = os.path.join(folder, "no.yaml")
+    for words in ([TERSE, "check"], [f"{BUILD}/terse-server"], [f"{BUILD}/terse-worker"], [f"{BUILD}/examples/linear"],
+                  [f"{BUILD}/examples/quadratic"]):
+        for extra in ([missing], [folder], [missing, "--set"]):
+            done = subprocess.run(words + extra, capture_output=True, text=True, timeout=30, check=False)
+            assert done.returncode == 2 and (extra[0] in done.stderr or "--set" in done.stderr), (words, extra, done)
+
+
 def full_output(_folder, _seconds):
     """No program succeeds when what it had to say could not be written."""
     programs = [[TERSE, *words] for words in (
@@ -330,7 +367,7 @@ def full_output(_folder, _seconds):
         assert done.returncode == 1 and "standard output cannot be written" in done.stderr, f"{words}: {done}"
 
 
-def bench(_folder, _seconds):
+def bench(folder, _seconds):
     keys = ("pipeline n bytes ratio relative_error encode_s decode_add_s sweep_s encode_over_sweep "
             "decode_add_over_sweep threads simd").split()
     got = json.loads(terse("bench", "codec", "--pipeline", "topk:0.01 | int8 | rice", "-n", "300000", "--json").stdout)
@@ -345,6 +382,12 @@ def bench(_folder, _seconds):
                             os.path.join(VECTORS, "gradients/cnn-step300-3.weight.f32"), "--json").stdout)
     assert [row["bytes"] for row in rows] == [2 * 12800, 4 * 12800], rows
     assert rows[1]["relative_error"] == 0, rows
+    large = os.path.join(folder, "large.f32")  # finite, but not four times as large
+    write(large, [value * 1e37 for value in (34, -33, 1, 0)] * 100)
+    done = terse("bench", "codec", "--pipeline", "int8", "--input", large, "--runs", "10", "--json")
+    got = json.loads(done.stdout)
+    assert got["n"] == 400 and got["relative_error"] < 0.01 and got["conservation_error"] < 1e-6, got
+    assert f"{large}: holds values up to 3.4e+38: all are divided by 2^128" in done.stderr, done.stderr
 
 
 def bench_families(_folder, _seconds):
@@ -386,11 +429,13 @@ CASES = [
     ("codec-exact", 30, exact),
     ("codec-inspect", 10, inspect),
     ("codec-refusals", 30, refusals),
+    ("codec-same-files", 30, same_files),
     ("codec-help", 10, helps),
     ("codec-tables", 120, tables),
     ("codec-bench", 60, bench),
     ("codec-bench-families", 60, bench_families),
     ("codec-bench-ladder", 120, bench_ladder),
     ("command-lines-say-what-is-wrong", 30, sentences),
+    ("configs-that-cannot-be-read", 60, configs_that_cannot_be_read),
     ("full-output-is-an-error", 30, full_output),
 ]

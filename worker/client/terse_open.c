@@ -49,14 +49,16 @@ static terse_status load_config(terse *client, const char **where, int *argc, ch
     const char *path = *where;
     if (!path) {
         if (!argc || !argv) return ts_error_set(&client->message, TERSE_EINVAL, "terse_open needs a config or argc and argv");
-        TS_TRY(ts_command_line_take(argc, *argv, &line, &client->message));
+        terse_status taken = ts_command_line_take(argc, *argv, &line, &client->message);
+        if (taken != TERSE_OK) return taken == TERSE_EINVAL ? TERSE_ECONFIG : taken;
         path = line.config;
         const char *program = *argc > 0 && (*argv)[0] ? (*argv)[0] : "PROGRAM";
         if (!path || line.help)
             return ts_error_set(&client->message, TERSE_ECONFIG, "usage: %s CONFIG [--set a.b=c ...]", program);
     }
     *where = path;
-    return ts_config_load(path, line.overrides, line.override_count, &client->config, &client->message);
+    terse_status status = ts_config_load(path, line.overrides, line.override_count, &client->config, &client->message);
+    return status == TERSE_EIO ? TERSE_ECONFIG : status; /* a file that is not there is the user's to mend, too */
 }
 
 /* The run directory that the config names; without a name the usual one, if a daemon is there. */

@@ -8,7 +8,7 @@ static void must(terse **t, terse_status status) {
     if (status == TERSE_OK) return;
     fprintf(stderr, "%s: %s\n", terse_status_name(status), terse_message(*t));
     terse_close(*t);
-    exit(1);
+    exit(status == TERSE_ECONFIG ? 2 : 1);
 }
 
 int main(int argc, char **argv) {

@@ -21,7 +21,7 @@
 static int fail(terse *client, terse_status status) {
     fprintf(stderr, "quadratic: %s: %s\n", terse_strerror(status), terse_message(client));
     terse_close(client);
-    return 1;
+    return status == TERSE_ECONFIG ? 2 : 1;
 }
 
 static int read_optimum(const char *path, float *optimum) {
@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     if (argc != 2 || !read_optimum(argv[1], optimum)) {
         fprintf(stderr, "quadratic: needs a file with %d float32 values behind the config\n", N);
         terse_close(client);
-        return 1;
+        return 2;
     }
     status = terse_declare(client, "w", TERSE_FLOAT32, shape, 1, w, &tensor);
     if (status == TERSE_OK) status = terse_set_total_steps(client, STEPS);
