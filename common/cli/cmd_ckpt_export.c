@@ -21,10 +21,12 @@ static const char help[] =
     "  tensors come to more than N bytes (5000000000 when not given), they are dealt out, in order, to files\n"
     "  model-00001-of-0000M.safetensors of at most N bytes each (a larger tensor has a file to itself), and\n"
     "  model.safetensors.index.json says which tensor is in which file, as large models use it.\n"
-    "  Files appear whole or not at all, the index last. FOLDER is made when it is not there.\n\n"
+    "  Files appear whole or not at all, the index last. FOLDER is made when it is not there.\n"
+    "  Only what is written is read, and its checksums with it: damage in other entries (the optimizer's state,\n"
+    "  #reference) and in workers' parts is not seen. terse ckpt verify reads everything.\n\n"
     "EXIT STATUS\n"
-    "  0 done; 1 the checkpoint cannot be read or is damaged, or FOLDER cannot be written; 2 the command line is\n"
-    "  wrong";
+    "  0 done; 1 the checkpoint cannot be read, or its manifest or parameters are damaged, or FOLDER cannot be\n"
+    "  written; 2 the command line is wrong";
 
 typedef struct {
     const ts_ckpt_source *source;

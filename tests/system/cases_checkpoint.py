@@ -261,7 +261,7 @@ def read_only_folder(folder, seconds):
 
 
 def torn_files(folder, seconds):
-    """A torn manifest is passed over for the checkpoint before it; a torn part is named."""
+    """A torn manifest is passed over for the checkpoint before it; a torn part is named, and the one before with it."""
     sets = ["optimizer.schedule.name=constant", "checkpoint.keep=9"]
     whole(folder, SOFTMAX, 2, 2, sets + [f"training.max_steps={STEPS // 2}"], seconds, "ckpt")
     want = whole(folder, SOFTMAX, 2, 2, sets, seconds, "ckpt")
@@ -270,6 +270,7 @@ def torn_files(folder, seconds):
     got = finished(*start(folder, SOFTMAX, 2, 2, sets, seconds))
     assert got["resumed_step"] == STEPS // 2 and got["parameters_xxh3"] == want["parameters_xxh3"], got
     newest = manifests(os.path.join(folder, "ckpt"))[STEPS][1]
+    older = manifests(os.path.join(folder, "ckpt"))[STEPS // 2][1]
     for part in ("server-0-of-2.safetensors", "worker-1-of-2.safetensors"):
         path = os.path.join(newest, part)
         with open(path, "rb") as file:
@@ -279,6 +280,8 @@ def torn_files(folder, seconds):
         run, _ = start(folder, SOFTMAX, 2, 2, sets, seconds)
         run.finish()
         assert part in run.text() and "truncated" in run.text(), run.text()
+        assert f'add="--set checkpoint.resume={older}"' in run.text(), run.text()
+        assert "goes on from the last checkpoint" not in run.text(), run.text()
         with open(path, "wb") as file:
             file.write(raw)
 
@@ -411,6 +414,8 @@ def tools(folder, seconds):
         file.seek(-5, 2)
         file.write(b"\x55")
     assert "worker-1-of-3.safetensors" in ckpt("verify", last, code=1)
+    ckpt("export", last, os.path.join(folder, "again"))  # reads the parameters alone, as its help says
+    assert "damage in other entries" in ckpt("export", "--help")
     for words in ([], ["ls"], ["ls", "a", "b"], ["export", last, "x", "--max-shard-bytes", "0"], ["reshard", last, "x", "--servers"],
                   ["nothing"], ["ls", "--what"]):
         assert ckpt(*words, code=2)
