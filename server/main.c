@@ -81,7 +81,7 @@ static int serve(const ts_config *config, const char *path) {
     if (status != TERSE_OK) {
         ts_log(TS_LOG_ERROR, "main", "cannot join the job", "status=%s reason=\"%s\"", terse_status_name(status),
                error.text);
-        ts_mpi_abandon(exit_code(status));
+        ts_mpi_abandon(status == TERSE_ESTATE ? TS_EXIT_FAILED : exit_code(status));
     }
     const ts_peer *self = &transport->peers[transport->self];
     char name[32];

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "common/base/mem.h"
+#include "common/base/process.h"
 
 #define CARD_VERSION 2
 
@@ -147,4 +148,23 @@ terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) {
     }
     *card = read;
     return TERSE_OK;
+}
+
+terse_status ts_card_vacant(const char *dir, const ts_bell_address *own, ts_error *error) {
+    ts_card card = {0};
+    if (ts_card_read(dir, &card, NULL) != TERSE_OK) return TERSE_OK;
+    bool here = ts_bell_same_host(&card.doors[0], own) && card.pid > 0 && card.pid <= INT32_MAX;
+    bool lives = here && card.birth > 0 && ts_process_birth((pid_t)card.pid) == card.birth;
+    uint64_t pid = card.pid;
+    ts_card_free(&card);
+    if (!lives) return TERSE_OK;
+    return ts_error_set(error, TERSE_ESTATE, "a daemon runs in %s already (process %" PRIu64 "); end it first (terse stop %s), or name "
+                        "another daemon.dir", dir, pid, dir);
+}
+
+void ts_card_remove(const char *dir, const uint8_t token[TS_DOOR_TOKEN_BYTES]) {
+    ts_card card = {0};
+    if (ts_card_read(dir, &card, NULL) != TERSE_OK) return;
+    if (memcmp(card.token, token, sizeof card.token) == 0) ts_run_dir_remove(dir, TS_RUN_DIR_CARD);
+    ts_card_free(&card);
 }

@@ -35,5 +35,13 @@ terse_status ts_card_write(const char *dir, const ts_card *card) TERSE_NODISCARD
  * TERSE_ENOMEM; TERSE_EIO.
  */
 terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) TERSE_NODISCARD;
+/*
+ * Whether a daemon may open a directory: not while the process of the card there lives. Of a process of another host nobody
+ * can tell, so its card is taken for one that was left behind, as one is that cannot be read. own: of this process.
+ * error: [out] names that process. Returns TERSE_OK, TERSE_ESTATE.
+ */
+terse_status ts_card_vacant(const char *dir, const ts_bell_address *own, ts_error *error) TERSE_NODISCARD;
+/* Removes the card of the daemon with this token, and no other's. */
+void ts_card_remove(const char *dir, const uint8_t token[TS_DOOR_TOKEN_BYTES]);
 
 #endif

@@ -103,7 +103,7 @@ terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, cons
 
 void ts_mpi_daemon_destroy(ts_mpi_daemon *daemon) {
     if (!daemon) return;
-    if (daemon->leads) ts_run_dir_remove(daemon->dir, TS_RUN_DIR_CARD);
+    if (daemon->leads) ts_card_remove(daemon->dir, daemon->token);
     if (daemon->to_leader >= 0) close(daemon->to_leader);
     ts_door_destroy(daemon->door);
     ts_mem_free(daemon);

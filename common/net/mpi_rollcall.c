@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/base/mem.h"
+#include "common/net/card.h"
 #include "common/net/mpi_internal.h"
 
 #define ROLL_MAGIC 0x6c6c6f72u
@@ -160,6 +161,13 @@ static terse_status answer_all(roll *call, terse_status status, const ts_error *
     return all || status != TERSE_OK ? TERSE_OK : TERSE_EPEER;
 }
 
+/* A daemon's rank 0 is server 0. Found here, the reason reaches all servers, and they end in order. */
+static terse_status check_place(const roll *call, const ts_mpi_options *options, ts_error *error) {
+    bool daemon = options->run_dir && options->role == TS_ROLE_SERVER;
+    for (int r = 0; r < call->size; r++) daemon = daemon && call->entries[r].member.role == TS_ROLE_SERVER;
+    return daemon ? ts_card_vacant(options->run_dir, &call->entries[0].bell, error) : TERSE_OK;
+}
+
 static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *error) {
     int heard = 1;
     while (heard < call->size && ts_mpi_clock_us() < call->until_us) {
@@ -171,6 +179,7 @@ static terse_status lead(roll *call, const ts_mpi_options *options, ts_error *er
     else status = check_versions(call, error);
     if (status == TERSE_OK) status = check_willing(call, error);
     if (status == TERSE_OK) status = check_groups(call, error);
+    if (status == TERSE_OK) status = check_place(call, options, error);
     terse_status told = answer_all(call, status, error);
     if (status == TERSE_OK && told != TERSE_OK) {
         return ts_error_set(error, told, "a rank has answered the roll call and then fallen silent");

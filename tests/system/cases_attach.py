@@ -52,6 +52,37 @@ def one_after_another(folder, seconds):
             assert done.returncode == 3 and "no daemon" in done.stderr, done
 
 
+def second_refused(folder, seconds):
+    """Started beside a daemon, by whatever way, servers end with a sentence, and leave its files as they are."""
+    def card(daemon):
+        with open(os.path.join(daemon.dir, "daemon"), encoding="utf-8") as file:
+            return file.read()
+    with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
+        before, first = card(daemon), daemon.server(0)
+        server = [f"{BUILD}/terse-server", MLP] + sets([f"daemon.dir={daemon.dir}"] + SERVER)
+        uri = f"file:{os.path.join(daemon.dir, 'ompi-server.uri')}"
+        for run in (Run(["--ompi-server", uri, "-n", "2"] + server, seconds / 4), Run(server, seconds / 4, program=())):
+            fails(run, f"a daemon runs in {daemon.dir} already (process {first})")
+            assert card(daemon) == before and daemon.status()["pid"] == first, f"{run.text()}\n{daemon.log()}"
+        # One job in one mpirun needs no directory, whoever has it.
+        run = Run(job(1, 1, MLP, SHORT + [f"daemon.dir={daemon.dir}"]), seconds / 4)
+        assert run.finish() == 0 and card(daemon) == before, run.text()
+        assert good_job(daemon, folder, seconds / 4)
+        # A card that was left behind says nothing.
+        kill(daemon.keeper(), signal.SIGKILL)
+        daemon.wait_until(lambda: not daemon.lives(), 15, "all ends with its keeper")
+        with open(os.path.join(daemon.dir, "daemon"), "w", encoding="utf-8") as file:
+            file.write(before)
+        run = Run(server, seconds / 4, program=())
+        try:
+            daemon.wait_until(lambda: card(daemon) != before, 20, "the card is replaced")
+            daemon.wait_until(lambda: daemon.status()["pid"] == run.process.pid, 20, "the new daemon reports")
+        finally:
+            kill(run.process.pid, signal.SIGINT)
+            run.finish()
+        assert not os.path.exists(os.path.join(daemon.dir, "daemon")), run.text()
+
+
 def two_at_a_time(folder, seconds):
     expected = reference(folder, seconds / 3)
     with Daemon(folder, MLP, overrides=SERVER) as daemon:
@@ -358,6 +389,7 @@ def secret_of_a_daemon(folder, seconds):
 
 CASES = [
     ("daemon-one-after-another", 120, one_after_another),
+    ("daemon-second-refused", 120, second_refused),
     ("daemon-two-at-a-time", 120, two_at_a_time),
     ("daemon-job-killed-in-training", 120, killed_in_training),
     ("daemon-jobs-killed-while-joining", 120, killed_while_joining(8)),

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/net/card.h"
 #include "tests/unit/unit.h"
 
@@ -225,6 +226,55 @@ START_TEST(a_card_is_read_as_written) {
 }
 END_TEST
 
+/* The card of this process, on a host of the given first byte, if it was born `later`. */
+static void leave_card(const char *dir, uint8_t host, uint64_t later) {
+    ts_bell_address door = {.port = htons(4711)};
+    ts_card card = {.wire = 9, .servers = 1, .pid = (uint64_t)getpid(), .birth = ts_process_birth(getpid()) + later, .doors = &door};
+    memset(door.host, host, sizeof door.host);
+    memcpy(card.token, token, sizeof token);
+    ck_assert_ok(ts_card_write(dir, &card));
+}
+
+START_TEST(a_card_whose_process_lives_keeps_others_out) {
+    char dir[40], wanted[100];
+    ts_error error = {""};
+    ts_bell_address own = {.port = htons(4712)};
+    make_dir(dir);
+    memset(own.host, 1, sizeof own.host);
+    ck_assert_ok(ts_card_vacant(dir, &own, &error));
+    leave_card(dir, 1, 0);
+    ck_assert_status(ts_card_vacant(dir, &own, &error), TERSE_ESTATE);
+    snprintf(wanted, sizeof wanted, "a daemon runs in %s already (process %ld)", dir, (long)getpid());
+    ck_assert_msg(strncmp(error.text, wanted, strlen(wanted)) == 0, "%s", error.text);
+    leave_card(dir, 1, 1); /* another process has the number now */
+    ck_assert_ok(ts_card_vacant(dir, &own, &error));
+    leave_card(dir, 2, 0);
+    ck_assert_ok(ts_card_vacant(dir, &own, &error));
+    ck_assert_ok(ts_run_dir_write(dir, TS_RUN_DIR_CARD, "pid 1 1\n", 8));
+    ck_assert_ok(ts_card_vacant(dir, &own, &error));
+    remove_dir(dir);
+}
+END_TEST
+
+START_TEST(a_card_is_removed_by_its_owner_alone) {
+    char dir[40];
+    uint8_t other[TS_DOOR_TOKEN_BYTES];
+    ts_card read = {0};
+    ts_error error = {""};
+    make_dir(dir);
+    memcpy(other, token, sizeof other);
+    other[sizeof other - 1] ^= 1;
+    leave_card(dir, 1, 0);
+    ts_card_remove(dir, other);
+    ck_assert_ok(ts_card_read(dir, &read, &error));
+    ts_card_free(&read);
+    ts_card_remove(dir, token);
+    ck_assert_status(ts_card_read(dir, &read, &error), TERSE_ENOTFOUND);
+    ts_card_remove(dir, token);
+    remove_dir(dir);
+}
+END_TEST
+
 START_TEST(bad_cards_are_refused) {
     static const char *const bad[] = {"", "terse-daemon 1\n", "terse-daemon 2\n", "terse-daemon 2\ntoken 00\nserver 0 00 1 -\n",
                                       "terse-daemon 2\ntoken 000102030405060708090a0b0c0d0e0f\n", "\xff\xfe\n\n",
@@ -300,6 +350,8 @@ TCase *test_door(void) {
     tcase_add_test(tcase, who_says_nothing_is_let_go);
     tcase_add_test(tcase, nobody_behind_the_door);
     tcase_add_test(tcase, a_card_is_read_as_written);
+    tcase_add_test(tcase, a_card_whose_process_lives_keeps_others_out);
+    tcase_add_test(tcase, a_card_is_removed_by_its_owner_alone);
     tcase_add_test(tcase, bad_cards_are_refused);
     tcase_add_test(tcase, a_flipped_bit_or_a_missing_byte_of_a_card_is_found);
     tcase_add_test(tcase, directories_that_others_may_enter_are_refused);
