@@ -95,6 +95,8 @@ bool ts_membership_complete(const ts_membership *membership);
 
 /* How many were here and are lost. */
 static inline uint32_t ts_membership_missed(const ts_membership *membership) { return membership->lost - membership->unborn; }
+/* How many are done because they said so: all that are, but those that were given up. */
+static inline uint32_t ts_membership_finished(const ts_membership *membership) { return membership->done - membership->lost; }
 /* Whether all have died, and none of them had finished: then somebody may still come back. */
 bool ts_membership_orphaned(const ts_membership *membership);
 

@@ -37,7 +37,8 @@ static void dump_members(const ts_job *job, FILE *out) {
         fprintf(out, "    worker %u: %s, incarnation %u, packets held %u (%zu of %zu bytes), replies owed %u", w,
                 member_names[member->state], member->incarnation, held,
                 job->store.books ? job->store.books->held[w] : 0, ts_flow_held_limit(job->server, member->peer), owed);
-        if (member->done) fprintf(out, ", done after %" PRIu64 " steps", member->done_steps);
+        if (member->lost) fprintf(out, ", %s", member->unborn ? "nobody yet" : "lost");
+        else if (member->done) fprintf(out, ", done after %" PRIu64 " steps", member->done_steps);
         fprintf(out, "\n");
     }
 }
@@ -84,8 +85,8 @@ static void dump_job(const ts_job *job, FILE *out) {
     fprintf(out, "  job %u (%s): %s%s%s", job->id, job->name, states[job->state], job->message.text[0] ? ": " : "",
             job->message.text);
     if (job->contract) fprintf(out, ", %s, optimizer %s", job->consistency->name, job->optimizer->name);
-    fprintf(out, ", generation %u, attached %u, done %u, gone %u of %u workers\n", job->members.generation,
-            job->members.attached, job->members.done, job->members.gone, job->members.count);
+    fprintf(out, ", generation %u, attached %u, done %u, gone %u, lost %u of %u workers\n", job->members.generation,
+            job->members.attached, ts_membership_finished(&job->members), job->members.gone, job->members.lost, job->members.count);
     if (job->released) return;
     fprintf(out, "    waits for: %s\n", waiting[0] ? waiting : "nobody");
     fprintf(out, "    rounds: version %" PRIu64 ", slice rounds closed %" PRIu64 ", at work %u, ready %u, going out %u\n",

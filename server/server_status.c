@@ -50,7 +50,7 @@ static json_t *job_object(const ts_job *job) {
                      orphaned ? kept_s(job) : 0.0, "lost",
                      lost_list(job), "number", (json_int_t)job->id, "name", job->name,
                      "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
-                     (json_int_t)job->members.attached, "done", (json_int_t)job->members.done, "gone",
+                     (json_int_t)job->members.attached, "done", (json_int_t)ts_membership_finished(&job->members), "gone",
                      (json_int_t)job->members.gone, "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),
                      "waiting", waiting, "message", job->message.text);
 }

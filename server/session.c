@@ -266,7 +266,7 @@ terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__D
     member->unsent_squares = done->unsent_squares;
     member->unsent_nonzero = done->unsent_nonzero;
     ts_log(TS_LOG_INFO, "job", "a worker is done", "worker=\"%s\" steps=%llu done=%u of=%u unsent_l1=%.6g unsent_norm=%.6g "
-           "unsent_elements=%llu", ts_job_worker_name(job, worker), (unsigned long long)done->steps, job->members.done,
+           "unsent_elements=%llu", ts_job_worker_name(job, worker), (unsigned long long)done->steps, ts_membership_finished(&job->members),
            job->members.count, done->unsent_l1, sqrt(done->unsent_squares), (unsigned long long)done->unsent_nonzero);
     ts_job_membership_changed(job);
     return TERSE_OK;

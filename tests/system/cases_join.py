@@ -143,7 +143,7 @@ def killed_and_back(which, more=()):
             daemon.wait_until(lambda: daemon.status()["jobs"][0]["lost"], 10, "the status says who is lost")
             status = daemon.status()["jobs"][0]
             command_line = status["lost"][0]["bring_back"]
-            assert status["lost"][0]["worker"] == 1 and command_line.endswith("--worker-id 1"), status
+            assert status["done"] == 0 and status["lost"][0]["worker"] == 1 and command_line.endswith("--worker-id 1"), status
             assert command_line in daemon.log(), daemon.log()
             assert f"bring it back: {command_line}" in command(["status", daemon.dir]).stdout
             back = job.come(which)

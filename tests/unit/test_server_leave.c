@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's side of workers that leave: sums that do not wait for them, and what they had not sent. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server_status.h"
 #include "tests/sim/server_rig.h"
 #include "tests/unit/unit.h"
 
@@ -179,6 +184,35 @@ START_TEST(who_is_done_but_owes_a_packet_is_lost_when_silent) {
 }
 END_TEST
 
+/* The report of `terse status`, and the state dump. */
+static void must_tell(rig *r, const char *report, const char *dump) {
+    char *text = NULL, state[8192] = "";
+    size_t bytes = 0;
+    ck_assert_ok(ts_server_status(r->server, false, &text, &bytes));
+    text[bytes - 1] = '\0';
+    ck_assert_msg(strstr(text, report) != NULL, "not %s but %s", report, text);
+    free(text);
+    FILE *out = fmemopen(state, sizeof state, "w");
+    ts_server_dump(r->server, out);
+    fclose(out);
+    ck_assert_msg(strstr(state, dump) != NULL, "not %s but %s", dump, state);
+}
+
+START_TEST(who_is_lost_is_not_told_as_done) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    rig_attach_all(r, params);
+    must_tell(r, "\"done\": 0", "attached 2, done 0, gone 0, lost 0 of 2 workers");
+    be_silent(r);
+    must_tell(r, "\"done\": 0", "attached 2, done 0, gone 1, lost 1 of 2 workers");
+    must_tell(r, "\"worker\": 1", "replies owed 0, lost\n");
+    rig_done(r, 0, 0);
+    rig_run(r, 1000);
+    must_tell(r, "\"done\": 1", "done 1, gone 1, lost 1 of 2 workers");
+    rig_destroy(r);
+}
+END_TEST
+
 TCase *test_server_leave(void);
 TCase *test_server_leave(void) {
     TCase *tests = tcase_create("server_leave");
@@ -187,6 +221,7 @@ TCase *test_server_leave(void) {
     tcase_add_test(tests, who_is_heard_again_after_the_end_is_told);
     tcase_add_test(tests, who_is_heard_again_gets_its_own_values_for_an_older_sum);
     tcase_add_test(tests, who_is_done_but_owes_a_packet_is_lost_when_silent);
+    tcase_add_test(tests, who_is_lost_is_not_told_as_done);
     tcase_add_test(tests, what_was_not_sent_is_told_and_summed);
     return tests;
 }
