@@ -52,11 +52,18 @@ static uint16_t bfloat(float x) {
 }
 static float from_bfloat(uint16_t bits) { return ts_bits_float((uint32_t)bits << 16); }
 
+static void count_beyond(const ts_block_format *format, const float *x, size_t n, float max_abs) {
+    float most = format->stage->most;
+    if (!format->beyond || !(most > 0 && max_abs > most)) return;
+    for (size_t i = 0; i < n; i++) *format->beyond += !(x[i] <= most && x[i] >= -most);
+}
+
 size_t ts_block_write_scales(const ts_block_format *format, const float *x, size_t n, float max_abs, uint8_t *out,
                              float scales[TS_BLOCK_SCALES]) {
     size_t width = scale_bytes(format, n), at = 0;
     ts_quantise_block block = format->block;
     block.max_abs = max_abs;
+    count_beyond(format, x, n, max_abs);
     if (format->stage->scales > 0) format->stage->scale(&block, x, n, scales);
     for (unsigned i = 0; i < format->stage->scales; i++, at += width) {
         if (width == sizeof(float)) {
@@ -78,9 +85,6 @@ size_t ts_block_write(const ts_block_format *format, float *x, size_t n, float m
         return sizeof value;
     }
     float scales[TS_BLOCK_SCALES] = {0};
-    if (format->beyond && format->stage->most > 0 && max_abs > format->stage->most) {
-        for (size_t i = 0; i < n; i++) *format->beyond += !(x[i] <= format->stage->most && x[i] >= -format->stage->most);
-    }
     size_t at = ts_block_write_scales(format, x, n, max_abs, out, scales);
     ts_quantise_block block = format->block;
     block.max_abs = max_abs;

@@ -102,7 +102,7 @@ typedef struct {
 
 typedef struct {
     size_t selected;          /* values that will be sent (n without a selector) */
-    size_t beyond;            /* values that the quantiser could not say in full (fp16: above 65504), of the slices so far;
+    size_t beyond;            /* values that the quantiser could not say in full (fp16: above 65504; int8: 2^120), of the slices so far;
                                  the rest of each stays in the residual */
     size_t nonfinite_count;
     size_t nonfinite_first;   /* index of the first, when count > 0 */

@@ -52,6 +52,7 @@ const ts_quantise_stage ts_quantise_int4 = {
              .source = "Jacob et al. 2018",
              .allows_tensor = true},
     .scales = 1,
+    .most = TS_SCALE_LIMIT,
     .bytes = int4_bytes,
     .scale = int4_scale,
     .encode = int4_encode,

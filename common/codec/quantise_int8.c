@@ -6,6 +6,7 @@
 #include "common/codec/stage_list.h"
 
 #define NEVER 0x80 /* the code of -128 */
+#define LIMIT 0x1p120f
 
 static size_t int8_bytes(const ts_stage_args *args, size_t n) {
     (void)args;
@@ -16,7 +17,7 @@ static void int8_scale(const ts_quantise_block *block, const float *x, size_t n,
     (void)x;
     (void)n;
     /* So that neither 1 / scale nor 127 · scale overflows; what is beyond stays in the residual. */
-    float scale = (block->max_abs < 0x1p120f ? block->max_abs : 0x1p120f) / 127.0f;
+    float scale = (block->max_abs < LIMIT ? block->max_abs : LIMIT) / 127.0f;
     scales[0] = scale >= FLT_MIN ? scale : 0.0f;
 }
 
@@ -55,6 +56,7 @@ const ts_quantise_stage ts_quantise_int8 = {
              .source = "Dettmers 2016; Jacob et al. 2018",
              .allows_tensor = true},
     .scales = 1,
+    .most = LIMIT,
     .bytes = int8_bytes,
     .scale = int8_scale,
     .encode = int8_encode,

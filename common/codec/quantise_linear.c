@@ -62,6 +62,7 @@ const ts_quantise_stage ts_quantise_linear = {
              .high = {8},
              .integral = {true}},
     .scales = 2,
+    .most = TS_SCALE_LIMIT,
     .wide_scales = true,
     .bytes = linear_bytes,
     .scale = linear_scale,

@@ -88,6 +88,7 @@ const ts_quantise_stage ts_quantise_qsgd = {
              .high = {8},
              .integral = {true}},
     .scales = 1,
+    .most = TS_SCALE_LIMIT,
     .sums = TS_SUM_SQUARES,
     .wide_scales = true,
     .block_elems = QSGD_BLOCK,

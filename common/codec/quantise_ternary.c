@@ -76,6 +76,7 @@ const ts_quantise_stage ts_quantise_ternary = {
              .formula = "q = s · sign(g) · b, P(b = 1) = |g| / s, s = max|g|",
              .source = "Wen et al. 2017"},
     .scales = 1,
+    .most = TS_SCALE_LIMIT,
     .sums = TS_SUM_SQUARES | TS_SUM_ABS,
     .wide_scales = true,
     .bytes = ternary_bytes,

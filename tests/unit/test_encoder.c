@@ -188,6 +188,33 @@ START_TEST(values_beyond_the_range_are_counted_and_kept) {
 }
 END_TEST
 
+/* Scales stop at 2^120, so that no product overflows: what is cut there is counted, too, and kept. */
+START_TEST(values_beyond_the_largest_scale_are_counted_and_kept) {
+    static const char *const cases[] = {"int8", "int8:tensor", "int4", "linear:8", "qsgd:4", "ternary", "topk:0.1 | int8"};
+    float *g = calloc(N, sizeof *g), *sent = malloc(N * sizeof *g);
+    g[7] = 0x1p120f;
+    g[300] = 0x1p121f;
+    g[N - 1] = -FLT_MAX;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        for (int with_gradient = 0; with_gradient < 2; with_gradient++) {
+            ts_unit_tensor t;
+            ts_unit_tensor_open(&t, cases[c], N, SLICE, ts_cpu_simd());
+            if (!with_gradient) memcpy(t.residual, g, N * sizeof *g);
+            ts_unit_encode(&t, with_gradient ? g : NULL, 0, TERSE_OK);
+            ck_assert_msg(t.report.beyond == 2, "%s: %zu", cases[c], t.report.beyond);
+            (void)ts_unit_decode(&t, sent);
+            for (size_t i = 0; i < N; i++) {
+                double whole = (double)sent[i] + (double)t.residual[i], off = fabs(whole - (double)g[i]);
+                ck_assert_msg(off <= 1e-6 * fmax(fabs((double)g[i]), fabs((double)sent[i])), "%s: %zu: %g", cases[c], i, whole);
+            }
+            ts_unit_tensor_close(&t);
+        }
+    }
+    free(g);
+    free(sent);
+}
+END_TEST
+
 /* The downlink has no gradient; parameters that diverged must not be encoded. */
 /* A residual that counts as 0 gives the bytes that zeros give; where it leaves nothing either, it is not touched. */
 START_TEST(a_blank_residual_counts_as_zero) {
@@ -351,6 +378,7 @@ TCase *test_encoder(void) {
     tcase_add_test(tests, masking_zeroes_the_velocity_of_what_was_selected);
     tcase_add_test(tests, nonfinite_gradients_follow_the_policy);
     tcase_add_test(tests, values_beyond_the_range_are_counted_and_kept);
+    tcase_add_test(tests, values_beyond_the_largest_scale_are_counted_and_kept);
     tcase_add_test(tests, a_blank_residual_counts_as_zero);
     tcase_add_test(tests, nonfinite_residuals_are_refused);
     tcase_add_test(tests, running_out_of_memory_changes_nothing);
