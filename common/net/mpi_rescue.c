@@ -85,8 +85,8 @@ terse_status ts_mpi_rescue_begin(const int *lifelines, size_t count, const char 
         ts_mem_free(rescue);
         return TERSE_ENOMEM;
     }
-    /* They have nothing to say before they are let in: readable means that the end has been read. */
-    for (size_t i = 0; i < count; i++) rescue->lifelines[i] = (struct pollfd){.fd = lifelines[i], .events = POLLIN | POLLRDHUP};
+    /* Readable alone says nothing: the other side may be through, and say so, before the accept has returned here. */
+    for (size_t i = 0; i < count; i++) rescue->lifelines[i] = (struct pollfd){.fd = lifelines[i], .events = POLLRDHUP};
     rescue->count = count;
     snprintf(rescue->port, sizeof rescue->port, "%s", port);
     rescue->until_us = ts_mpi_clock_us() + patience_us;

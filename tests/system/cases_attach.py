@@ -28,7 +28,7 @@ def reference(folder, seconds, workers=2):
 def good_job(daemon, folder, seconds, name="good"):
     path = os.path.join(folder, f"{name}.json")
     run = daemon.job(seconds, overrides=SHORT, more=["--summary", path])
-    assert run.finish() == 0, f"{run.text()}\n{daemon.log()}"
+    assert run.finish() == 0 and os.path.exists(path), f"{run.text()}\n{daemon.log()}"
     return hash_of(path)
 
 
@@ -81,6 +81,13 @@ def second_refused(folder, seconds):
             kill(run.process.pid, signal.SIGINT)
             run.finish()
         assert not os.path.exists(os.path.join(daemon.dir, "daemon")), run.text()
+
+
+def one_server(folder, seconds):
+    """Its workers are through, and say so, before its accept has returned: that is no sign of death."""
+    with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
+        hashes = {good_job(daemon, folder, seconds / 3, f"job{number}") for number in range(5)}
+        assert len(hashes) == 1 and "turned away" not in daemon.log(), daemon.log()
 
 
 def two_at_a_time(folder, seconds):
@@ -389,6 +396,7 @@ def secret_of_a_daemon(folder, seconds):
 
 CASES = [
     ("daemon-one-after-another", 120, one_after_another),
+    ("daemon-of-one-server", 120, one_server),
     ("daemon-second-refused", 120, second_refused),
     ("daemon-two-at-a-time", 120, two_at_a_time),
     ("daemon-job-killed-in-training", 120, killed_in_training),
