@@ -7,21 +7,26 @@
 
 #define CUT "..."
 
+size_t ts_text_character(const char *text, size_t len, uint32_t *code) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* none is written longer than it need be */
+    const unsigned char *at = (const unsigned char *)text;
+    size_t bytes = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
+    if (bytes == 0 || bytes > len) return 0;
+    uint32_t value = bytes == 1 ? at[0] : at[0] & (0x7Fu >> bytes);
+    for (size_t i = 1; i < bytes; i++) {
+        if (at[i] >> 6 != 2) return 0;
+        value = value << 6 | (at[i] & 0x3Fu);
+    }
+    if (value < least[bytes] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return 0;
+    *code = value;
+    return bytes;
+}
+
 /* Bytes of the plain character that begins here; 0: none does. Reads no further than a terminating 0. */
 static size_t plain_bytes(const char *text) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    uint8_t head = (uint8_t)text[0];
-    if (head < 0x80) return head >= 0x20 && head != 0x7F;
-    size_t bytes = head >= 0xF0 ? 4 : head >= 0xE0 ? 3 : 2;
-    if (head < 0xC2 || head > 0xF4) return 0;
-    uint32_t code = head & (0x7Fu >> bytes);
-    for (size_t i = 1; i < bytes; i++) {
-        uint8_t next = (uint8_t)text[i];
-        if ((next & 0xC0) != 0x80) return 0;
-        code = code << 6 | (next & 0x3Fu);
-    }
-    bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-    return code < least[bytes] || code > 0x10FFFF || surrogate ? 0 : bytes;
+    uint32_t code;
+    size_t bytes = ts_text_character(text, 4, &code);
+    return bytes > 0 && code >= 0x20 && code != 0x7F ? bytes : 0;
 }
 
 bool ts_text_is_plain(const char *text) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Whether all of it is UTF-8 (RFC 3629) without control characters (U+0000 to U+001F, U+007F). */
 bool ts_text_is_plain(const char *text);
@@ -14,5 +15,11 @@ bool ts_text_is_plain(const char *text);
  * out: [out] capacity bytes, at least 8. Returns: out.
  */
 const char *ts_text_escape(const char *text, char *out, size_t capacity);
+
+/*
+ * The character at the beginning of a text of len > 0 bytes; of one that ends with a 0 len may be more, since nothing behind
+ * that is read. code: [out] its number. Returns its bytes; 0: that is not UTF-8.
+ */
+size_t ts_text_character(const char *text, size_t len, uint32_t *code);
 
 #endif

@@ -4,21 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The character at the beginning of a text that does not end there. Returns its bytes; 0: that is not UTF-8. */
-static size_t take(const char *text, size_t len, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* none is written longer than it need be */
-    const unsigned char *at = (const unsigned char *)text;
-    size_t bytes = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : at[0] >> 3 == 30 ? 4 : 0;
-    if (bytes == 0 || bytes > len) return 0;
-    uint32_t value = bytes == 1 ? at[0] : at[0] & (0x7Fu >> bytes);
-    for (size_t i = 1; i < bytes; i++) {
-        if (at[i] >> 6 != 2) return 0;
-        value = value << 6 | (at[i] & 0x3Fu);
-    }
-    if (value < least[bytes] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return 0;
-    *code = value;
-    return bytes;
-}
+#include "common/base/text.h"
 
 static bool printable(uint32_t code) {
     return code >= 0x20 && (code < 0x7F || code > 0x9F) && code != 0xFEFF && code != 0xFFFE && code != 0xFFFF;
@@ -27,14 +13,14 @@ static bool printable(uint32_t code) {
 size_t ts_config_text_utf8(const char *text, size_t len) {
     size_t at = 0;
     uint32_t code;
-    for (size_t bytes; at < len && (bytes = take(text + at, len - at, &code)) > 0;) at += bytes;
+    for (size_t bytes; at < len && (bytes = ts_text_character(text + at, len - at, &code)) > 0;) at += bytes;
     return at;
 }
 
 size_t ts_config_text_printable(const char *text, size_t len) {
     size_t at = 0;
     uint32_t code;
-    for (size_t bytes; at < len && (bytes = take(text + at, len - at, &code)) > 0 && printable(code);) at += bytes;
+    for (size_t bytes; at < len && (bytes = ts_text_character(text + at, len - at, &code)) > 0 && printable(code);) at += bytes;
     return at;
 }
 

@@ -291,6 +291,16 @@ static void leave_one(char path[192]) {
     ts_mem_free(list);
 }
 
+/* The same job four steps further, with a newer checkpoint beside that one. */
+static void go_on_from_it(ts_cluster_spec *spec) {
+    ts_cluster_result result;
+    settings s = settings_of("run", 4, NULL, NULL);
+    for (uint32_t w = 0; w < 3; w++) spec->steps[w] = 9;
+    run(spec, &s, &result);
+    ck_assert_msg(result.finished, "%s", result.message);
+    ts_cluster_result_free(&result);
+}
+
 /* Goes on from it, and must end with a message that holds all of the words. */
 static void refused(const ts_cluster_spec *spec, const char *const *variant, const char *const *words) {
     ts_cluster_result result;
@@ -370,15 +380,10 @@ static void advises(const ts_cluster_spec *spec, const char *words) {
 START_TEST(the_advice_is_another_checkpoint_than_the_damaged_one) {
     char dir[96], older[192], newer[192], file[256], words[256];
     ts_cluster_spec spec = spec_of(9, 2, 3);
-    ts_cluster_result result;
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     leave_one(older);
-    settings s = settings_of("run", 4, NULL, NULL);
-    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 9;
-    run(&spec, &s, &result);
-    ck_assert_msg(result.finished, "%s", result.message);
-    ts_cluster_result_free(&result);
+    go_on_from_it(&spec);
     snprintf(dir, sizeof dir, "%s/run", folder);
     ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
     ck_assert(count >= 2 && list[count - 1].committed);
@@ -407,12 +412,7 @@ START_TEST(an_older_residual_never_meets_newer_parameters) {
     char first[192], second[192], from[256], to[256], command[600];
     ts_cluster_spec spec = spec_of(9, 2, 3);
     leave_one(first);
-    ts_cluster_result result;
-    settings s = settings_of("run", 4, NULL, NULL);
-    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 9;
-    run(&spec, &s, &result);
-    ck_assert_msg(result.finished, "%s", result.message);
-    ts_cluster_result_free(&result);
+    go_on_from_it(&spec);
     snprintf(second, sizeof second, "%s/run/ckpt-000003-step-8", folder);
     snprintf(from, sizeof from, "%s/worker-0-of-3.safetensors", first);
     snprintf(to, sizeof to, "%s/worker-0-of-3.safetensors", second);
