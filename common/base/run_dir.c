@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +50,17 @@ terse_status ts_run_dir_make(const char *dir, ts_error *error) {
         return ts_error_set(error, TERSE_EIO, "cannot make the run directory %s: %s", dir, strerror(errno));
     }
     return ts_run_dir_check(dir, error);
+}
+
+terse_status ts_run_dir_lock(const char *dir, int *fd) {
+    int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    TS_REQUIRE(at >= 0, TERSE_EIO);
+    if (flock(at, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(at);
+        return TERSE_ESTATE;
+    }
+    *fd = at;
+    return TERSE_OK;
 }
 
 terse_status ts_run_dir_path(const char *dir, const char *name, char *path) {

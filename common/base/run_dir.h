@@ -37,6 +37,13 @@ terse_status ts_run_dir_check(const char *dir, ts_error *error) TERSE_NODISCARD;
 /* Makes it, with its parents, unless it is there; then as check. Returns also TERSE_EIO. */
 terse_status ts_run_dir_make(const char *dir, ts_error *error) TERSE_NODISCARD;
 
+/*
+ * Keeps others who ask for it out while something is begun there, until fd is closed, or the process ends. A file system
+ * that knows no locks lets everybody. fd: [out] [own]
+ * Returns TERSE_OK; TERSE_ESTATE (somebody has it); TERSE_EIO.
+ */
+terse_status ts_run_dir_lock(const char *dir, int *fd) TERSE_NODISCARD;
+
 /* "dir/name". path: [out] TS_RUN_DIR_PATH_CHARS of it. Returns TERSE_OK, TERSE_ELIMIT. */
 terse_status ts_run_dir_path(const char *dir, const char *name, char *path) TERSE_NODISCARD;
 /* Replaces a file by `bytes` of text, mode 0600, in one step. Returns TERSE_OK, TERSE_EIO, TERSE_ELIMIT. */

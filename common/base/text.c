@@ -38,6 +38,13 @@ bool ts_text_is_plain(const char *text) {
     return true;
 }
 
+bool ts_text_is_label(const char *text, size_t capacity) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t len = 0;
+    while (len < capacity && text[len] && strchr(letters, text[len])) len++;
+    return len > 0 && len < capacity && !text[len];
+}
+
 const char *ts_text_escape(const char *text, char *out, size_t capacity) {
     size_t at = 0, last = 0; /* last: up to where "..." still fits */
     while (*text) {

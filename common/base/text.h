@@ -10,6 +10,11 @@
 /* Whether all of it is UTF-8 (RFC 3629) without control characters (U+0000 to U+001F, U+007F). */
 bool ts_text_is_plain(const char *text);
 /*
+ * Whether it is a name that paths and command lines can hold: 1 to capacity - 1 letters (ASCII), digits, '.', '_' and '-',
+ * with its 0. Reads no more than capacity bytes.
+ */
+bool ts_text_is_label(const char *text, size_t capacity);
+/*
  * On one line, in plain text: what is not plain as \xHH, a backslash doubled; what does not fit is cut, never in the middle
  * of a character, and ends in "...".
  * out: [out] capacity bytes, at least 8. Returns: out.

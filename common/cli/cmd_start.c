@@ -197,6 +197,44 @@ static void allow_root(void) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
+/* Somebody may be starting a daemon there just now, or one may run. lock: [out] [own] */
+static bool take_place(const char *dir, int *lock) {
+    terse_status status = ts_run_dir_lock(dir, lock);
+    if (status != TERSE_OK) {
+        fprintf(stderr, "terse start: %s%s\n", dir, status == TERSE_ESTATE ? ": another terse start is at work there" : " cannot be opened");
+        return false;
+    }
+    ts_daemon_place place = {.dir = ""};
+    snprintf(place.dir, sizeof place.dir, "%s", dir);
+    ts_daemon_look(&place);
+    if (ts_daemon_lives(&place.keeper) || ts_daemon_lives(&place.leader)) {
+        fprintf(stderr, "terse start: a daemon runs in %s already (process %ld); end it first: terse stop %s\n", dir,
+                (long)(ts_daemon_lives(&place.keeper) ? place.keeper.pid : place.leader.pid), dir);
+        close(*lock);
+        return false;
+    }
+    if (place.keeper.pid || place.leader.pid) fprintf(stderr, "files of a daemon that has ended are replaced in %s\n", dir);
+    ts_run_dir_remove(dir, TS_RUN_DIR_CARD);
+    ts_run_dir_remove(dir, TS_RUN_DIR_STATUS);
+    return true;
+}
+
+static int start_there(launch *started, const start_options *options, const ts_config *config) {
+    const char *wrong = make_words(started, options);
+    if (wrong) return usage_error(wrong);
+    copy_config(options->line.config, started->dir);
+    allow_root();
+    ts_daemon_keeper keeper = {.dir = started->dir, .mpirun = started->words, .stop_s = config->daemon.drain_s + 15};
+    pid_t pid;
+    if (ts_daemon_keeper_fork(&keeper, &pid) != TERSE_OK) {
+        fprintf(stderr, "terse start: no process can be had: %s\n", strerror(errno));
+        return TS_EXIT_FAILED;
+    }
+    int code = await(started->dir, pid, options);
+    if (code == TS_EXIT_OK) say_how(started, options, !options->run_dir && options->line.override_count == 0);
+    return code;
+}
+
 static int start(const start_options *options, const ts_config *config) {
     char wanted[TS_RUN_DIR_PATH_CHARS];
     ts_error error = {""};
@@ -207,29 +245,10 @@ static int start(const start_options *options, const ts_config *config) {
         fprintf(stderr, "terse start: %s\n", error.text[0] ? error.text : strerror(errno));
         return TS_EXIT_FAILED;
     }
-    ts_daemon_place place = {.dir = ""};
-    snprintf(place.dir, sizeof place.dir, "%s", started.dir);
-    ts_daemon_look(&place);
-    if (ts_daemon_lives(&place.keeper) || ts_daemon_lives(&place.leader)) {
-        fprintf(stderr, "terse start: a daemon runs in %s already (process %ld); end it first: terse stop %s\n", started.dir,
-                (long)(ts_daemon_lives(&place.keeper) ? place.keeper.pid : place.leader.pid), started.dir);
-        return TS_EXIT_FAILED;
-    }
-    if (place.keeper.pid || place.leader.pid) fprintf(stderr, "files of a daemon that has ended are replaced in %s\n", started.dir);
-    ts_run_dir_remove(started.dir, TS_RUN_DIR_CARD);
-    ts_run_dir_remove(started.dir, TS_RUN_DIR_STATUS);
-    const char *wrong = make_words(&started, options);
-    if (wrong) return usage_error(wrong);
-    copy_config(options->line.config, started.dir);
-    allow_root();
-    ts_daemon_keeper keeper = {.dir = started.dir, .mpirun = started.words, .stop_s = config->daemon.drain_s + 15};
-    pid_t pid;
-    if (ts_daemon_keeper_fork(&keeper, &pid) != TERSE_OK) {
-        fprintf(stderr, "terse start: no process can be had: %s\n", strerror(errno));
-        return TS_EXIT_FAILED;
-    }
-    int code = await(started.dir, pid, options);
-    if (code == TS_EXIT_OK) say_how(&started, options, !options->run_dir && options->line.override_count == 0);
+    int lock;
+    if (!take_place(started.dir, &lock)) return TS_EXIT_FAILED;
+    int code = start_there(&started, options, config);
+    close(lock);
     return code;
 }
 

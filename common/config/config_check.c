@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/text.h"
 #include "common/config/config_optimizer.h"
 #include "common/config/config_places.h"
 #include "common/config/config_shapes.h"
@@ -231,9 +232,7 @@ static terse_status check_training(const ts_config_source *source, const ts_conf
 
 /* A job's name stands in messages, logs and the roll call. */
 static terse_status check_job(const ts_config_source *source, const ts_config *config) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    size_t len = strlen(config->job.name);
-    if (len >= 1 && len < TS_CONFIG_JOB_CHARS && strspn(config->job.name, letters) == len) return TERSE_OK;
+    if (ts_text_is_label(config->job.name, TS_CONFIG_JOB_CHARS)) return TERSE_OK;
     return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
 }
 

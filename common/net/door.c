@@ -23,15 +23,18 @@ struct ts_door {
     uint16_t port;
     uint8_t token[TS_DOOR_TOKEN_BYTES];
     uint32_t version, entry_bytes;
+    ts_door_objection *objection;
     ts_door_guest **guests;
     size_t count, room, strangers;
 };
 
-terse_status ts_door_create(const uint8_t token[TS_DOOR_TOKEN_BYTES], uint32_t version, uint32_t entry_bytes, ts_door **out) {
+terse_status ts_door_create(const uint8_t token[TS_DOOR_TOKEN_BYTES], uint32_t version, uint32_t entry_bytes,
+                            ts_door_objection *objection, ts_door **out) {
     ts_door *door = ts_mem_calloc(1, sizeof *door);
     TS_REQUIRE(door, TERSE_ENOMEM);
     door->version = version;
     door->entry_bytes = entry_bytes;
+    door->objection = objection;
     ts_door_set_token(door, token);
     door->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     door->events = epoll_create1(EPOLL_CLOEXEC);
@@ -185,6 +188,11 @@ static void read_guest(ts_door *door, ts_door_guest *guest) {
         guest->got += (size_t)got;
         if (guest->got == sizeof guest->knock) check_knock(door, guest);
         if (guest->gone || !is_whole(door, guest)) continue;
+        const char *why = door->objection ? door->objection(guest->entry) : NULL;
+        if (why) {
+            turn_away(guest, TERSE_ECORRUPT, why);
+            return;
+        }
         guest->known = true;
         door->strangers--;
     }

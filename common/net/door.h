@@ -65,12 +65,15 @@ typedef struct {
 
 typedef struct ts_door ts_door;
 
+/* Why one who says this of itself is not let in, or NULL. entry: [borrow] `entry_bytes`, unaligned, of anything. */
+typedef const char *ts_door_objection(const void *entry);
+
 /*
- * token: copied. entry_bytes: how much follows a knock, exactly.
+ * token: copied. entry_bytes: how much follows a knock, exactly. objection: NULL: none to any entry.
  * Returns TERSE_OK, TERSE_ENOMEM, TERSE_EIO (no socket to be had).
  */
-terse_status ts_door_create(const uint8_t token[TS_DOOR_TOKEN_BYTES], uint32_t version, uint32_t entry_bytes, ts_door **out)
-    TERSE_NODISCARD;
+terse_status ts_door_create(const uint8_t token[TS_DOOR_TOKEN_BYTES], uint32_t version, uint32_t entry_bytes,
+                            ts_door_objection *objection, ts_door **out) TERSE_NODISCARD;
 void ts_door_destroy(ts_door *door); /* closes all lifelines; NULL is fine */
 /* In network order. */
 uint16_t ts_door_port(const ts_door *door);

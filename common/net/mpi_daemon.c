@@ -24,12 +24,25 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
 #include "common/net/card.h"
 #include "common/net/mpi_daemon_internal.h"
 
 #define LOOK_EVERY_US 1000u
 #define LOST_GRACE_US 2000000u   /* what a dead process has sent is here by then */
 #define ENDED_GRACE_US 10000000u /* so long a worker whose job has ended may take to read why */
+
+static bool is_plain(const char *text, size_t capacity) { return memchr(text, 0, capacity) && ts_text_is_plain(text); }
+
+/* Names of a worker get into messages, JSON, and commands that are shown for pasting. */
+static const char *entry_objection(const void *from) {
+    ts_mpi_entry entry;
+    memcpy(&entry, from, sizeof entry);
+    if (!ts_text_is_label(entry.member.job, sizeof entry.member.job))
+        return "job.name: allowed: 1 to 31 letters, digits, '.', '_' and '-'";
+    if (!is_plain(entry.member.host, sizeof entry.member.host)) return "its host's name is not plain text";
+    return NULL;
+}
 
 terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon **out, ts_error *error) {
     ts_mpi_daemon *daemon = ts_mem_calloc(1, sizeof *daemon);
@@ -38,7 +51,7 @@ terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon *
     daemon->start_us = options->start_us;
     daemon->to_leader = -1;
     daemon->jobs_most = options->jobs_most ? options->jobs_most : 1;
-    terse_status status = ts_door_create(daemon->token, TS_MPI_WIRE_VERSION, sizeof(ts_mpi_entry), &daemon->door);
+    terse_status status = ts_door_create(daemon->token, TS_MPI_WIRE_VERSION, sizeof(ts_mpi_entry), entry_objection, &daemon->door);
     if (status != TERSE_OK) {
         ts_mem_free(daemon);
         return ts_error_set(error, status, "no socket can be had for workers to knock at");

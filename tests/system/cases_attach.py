@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon, and jobs in mpiruns of their own that join it, leave it, and are killed."""
+import fcntl
 import json
 import os
 import re
@@ -57,6 +58,14 @@ def second_refused(folder, seconds):
     def card(daemon):
         with open(os.path.join(daemon.dir, "daemon"), encoding="utf-8") as file:
             return file.read()
+    place = os.path.join(folder, "run")
+    os.mkdir(place, 0o700)
+    other = os.open(place, os.O_RDONLY)  # as a `terse start` that looks around there just now
+    fcntl.flock(other, fcntl.LOCK_EX)
+    done = command(["start", MLP, "--run-dir", place])
+    assert done.returncode == 1 and f"{place}: another terse start is at work there" in done.stderr, done
+    assert os.listdir(place) == []
+    os.close(other)
     with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
         before, first = card(daemon), daemon.server(0)
         server = [f"{BUILD}/terse-server", MLP] + sets([f"daemon.dir={daemon.dir}"] + SERVER)
@@ -81,6 +90,20 @@ def second_refused(folder, seconds):
             kill(run.process.pid, signal.SIGINT)
             run.finish()
         assert not os.path.exists(os.path.join(daemon.dir, "daemon")), run.text()
+
+
+def names_from_outside(folder, seconds):
+    """Who knows the token, and still says names that would spoil a log, JSON, or a command for pasting."""
+    def knock(name, host="h1"):
+        done = subprocess.run([f"{BUILD}/knock", daemon.dir, name, host], capture_output=True, timeout=seconds / 4, check=True)
+        return done.stdout.decode(errors="replace")
+    with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
+        for name in ("$(touch spoiled)", "a b", "", "..\n", "x" * 32, b"\xff\xfe", "a/../b"):
+            assert knock(name).startswith("refused: job.name: allowed: 1 to 31 letters"), name
+        for host in (b"\xc3(", "h\x1b[2J", "h" * 40):
+            assert "host's name" in knock("a", host), host
+        assert knock("a.b_c-1") == "let in\n", daemon.log()
+        assert good_job(daemon, folder, seconds / 4)
 
 
 def one_server(folder, seconds):
@@ -398,6 +421,7 @@ CASES = [
     ("daemon-one-after-another", 120, one_after_another),
     ("daemon-of-one-server", 120, one_server),
     ("daemon-second-refused", 120, second_refused),
+    ("daemon-names-from-outside", 90, names_from_outside),
     ("daemon-two-at-a-time", 120, two_at_a_time),
     ("daemon-job-killed-in-training", 120, killed_in_training),
     ("daemon-jobs-killed-while-joining", 120, killed_while_joining(8)),

@@ -3,6 +3,10 @@
 $(BUILD)/transport_check: $(BUILD)/obj/tests/system/transport_check.o $(call objs,$(call layer_src,base) $(call layer_src,net))
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 test-built: $(BUILD)/transport_check
+# Somebody at a daemon's door who says anything, run by cases_attach.py.
+$(BUILD)/knock: $(BUILD)/obj/tests/system/knock.o $(call objs,$(call layer_src,base) $(call layer_src,net))
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-built: $(BUILD)/knock
 # Of gradients that a step sends from where they lie, run by cases_lend.py.
 $(BUILD)/lend_check: $(BUILD)/obj/tests/system/lend_check.o $(BUILD)/libterse.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -16,6 +20,6 @@ SYSTEM_ENV  := $(if $(filter asan,$(SAN)),ASAN_OPTIONS=detect_leaks=1:log_path=$
                $(if $(filter tsan,$(SAN)),TSAN_OPTIONS=ignore_noninstrumented_modules=1:$(SAN_OPTIONS)) \
                $(if $(SAN),TERSE_SANITIZER_LOG=$(SAN_LOG))
 CASES :=
-system: all $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker $(BUILD)/join_worker $(BUILD)/transport_check $(BUILD)/lend_check ## system tests alone (SAN=asan or tsan; CASES="join-* keep-*" for some)
+system: all $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker $(BUILD)/join_worker $(BUILD)/transport_check $(BUILD)/lend_check $(BUILD)/knock ## system tests alone (SAN=asan or tsan; CASES="join-* keep-*" for some)
 	$(SYSTEM_ENV) BUILD=$(BUILD) python3 tests/system/run.py --at-once $(if $(SAN),1,$(AT_ONCE)) $(CASES)
 .PHONY: system

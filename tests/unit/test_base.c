@@ -292,6 +292,18 @@ START_TEST(name_sets_find_repetitions_in_long_lists) {
 }
 END_TEST
 
+START_TEST(a_label_has_few_letters_and_an_end) {
+    char endless[4] = {'a', 'b', 'c', 'd'};
+    ck_assert(ts_text_is_label("aZ09._-", 8) && ts_text_is_label("a", 2));
+    ck_assert(!ts_text_is_label("aZ09._-", 7) && !ts_text_is_label("", 8) && !ts_text_is_label(endless, sizeof endless));
+    for (int c = 1; c < 256; c++) {
+        char name[3] = {'a', (char)c, 0};
+        bool allowed = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+        ck_assert_int_eq(ts_text_is_label(name, sizeof name), allowed);
+    }
+}
+END_TEST
+
 START_TEST(what_is_not_plain_text_is_escaped_and_cut_between_characters) {
     char out[16];
     ck_assert(ts_text_is_plain("") && ts_text_is_plain("~ é 權") && !ts_text_is_plain("\t") && !ts_text_is_plain("\xe6\xac"));
@@ -319,6 +331,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, large_buffers_keep_their_bytes_when_they_grow);
     tcase_add_test(tests, copies_past_the_caches_are_copies);
     tcase_add_test(tests, name_sets_find_repetitions_in_long_lists);
+    tcase_add_test(tests, a_label_has_few_letters_and_an_end);
     tcase_add_test(tests, what_is_not_plain_text_is_escaped_and_cut_between_characters);
     tcase_add_test(tests, cores_are_those_that_the_process_may_use);
     tcase_add_test(tests, cores_are_few_where_a_process_has_less_than_two);

@@ -54,9 +54,11 @@ static size_t poll_until(ts_door *door, size_t known) {
     return count;
 }
 
+static const char *nothing_shouted(const void *entry) { return memchr(entry, '!', ENTRY) ? "it shouts" : NULL; }
+
 static ts_door *open_door(void) {
     ts_door *door;
-    ck_assert_ok(ts_door_create(token, VERSION, ENTRY, &door));
+    ck_assert_ok(ts_door_create(token, VERSION, ENTRY, nothing_shouted, &door));
     return door;
 }
 
@@ -114,8 +116,8 @@ START_TEST(a_closed_lifeline_is_noticed_at_both_ends) {
 END_TEST
 
 /* The answer to somebody who is turned away. */
-static terse_status turned_away(ts_door *door, const ts_door_knock *knock) {
-    int fd = visit(door, knock, 'x');
+static terse_status turned_away(ts_door *door, const ts_door_knock *knock, uint8_t mark) {
+    int fd = visit(door, knock, mark);
     ts_door_answer answer = {0};
     char reason[200] = "";
     for (int i = 0; i < 50; i++) {
@@ -133,17 +135,19 @@ static terse_status turned_away(ts_door *door, const ts_door_knock *knock) {
     return (terse_status)answer.status;
 }
 
-START_TEST(wrong_token_version_and_rank_are_turned_away) {
+START_TEST(wrong_token_version_rank_and_entry_are_turned_away) {
     ts_door *door = open_door();
     ts_log_set_level(TS_LOG_NONE);
     ts_door_knock knock = proper(0);
     knock.token[15] ^= 1;
-    ck_assert_int_eq(turned_away(door, &knock), TERSE_EPEER);
+    ck_assert_int_eq(turned_away(door, &knock, 'x'), TERSE_EPEER);
     knock = proper(0);
     knock.version++;
-    ck_assert_int_eq(turned_away(door, &knock), TERSE_EVERSION);
+    ck_assert_int_eq(turned_away(door, &knock, 'x'), TERSE_EVERSION);
     knock = proper(2); /* of two */
-    ck_assert_int_eq(turned_away(door, &knock), TERSE_ECORRUPT);
+    ck_assert_int_eq(turned_away(door, &knock, 'x'), TERSE_ECORRUPT);
+    knock = proper(1);
+    ck_assert_int_eq(turned_away(door, &knock, '!'), TERSE_ECORRUPT);
     ts_log_set_level(TS_LOG_INFO);
     ts_door_destroy(door);
 }
@@ -346,7 +350,7 @@ TCase *test_door(void) {
     TCase *tcase = tcase_create("door");
     tcase_add_test(tcase, who_knocks_properly_is_known_and_answered);
     tcase_add_test(tcase, a_closed_lifeline_is_noticed_at_both_ends);
-    tcase_add_test(tcase, wrong_token_version_and_rank_are_turned_away);
+    tcase_add_test(tcase, wrong_token_version_rank_and_entry_are_turned_away);
     tcase_add_test(tcase, who_says_nothing_is_let_go);
     tcase_add_test(tcase, nobody_behind_the_door);
     tcase_add_test(tcase, a_card_is_read_as_written);
