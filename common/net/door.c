@@ -188,7 +188,8 @@ static void read_guest(ts_door *door, ts_door_guest *guest) {
         guest->got += (size_t)got;
         if (guest->got == sizeof guest->knock) check_knock(door, guest);
         if (guest->gone || !is_whole(door, guest)) continue;
-        const char *why = door->objection ? door->objection(guest->entry) : NULL;
+        bool worker = guest->knock.job != TS_DOOR_SERVER;
+        const char *why = worker && door->objection ? door->objection(guest->entry) : NULL;
         if (why) {
             turn_away(guest, TERSE_ECORRUPT, why);
             return;

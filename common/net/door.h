@@ -65,7 +65,7 @@ typedef struct {
 
 typedef struct ts_door ts_door;
 
-/* Why one who says this of itself is not let in, or NULL. entry: [borrow] `entry_bytes`, unaligned, of anything. */
+/* Why a worker that says this of itself is not let in, or NULL. entry: [borrow] `entry_bytes`, unaligned, of anything. */
 typedef const char *ts_door_objection(const void *entry);
 
 /*
