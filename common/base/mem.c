@@ -5,8 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
-
 static _Thread_local int64_t fail_countdown = -1;
 
 static bool allowed(void) {
@@ -45,11 +43,10 @@ void *ts_mem_realloc(void *block, size_t count, size_t size) {
 }
 
 /* bytes: a multiple of a cache line. */
-static void *aligned_block(size_t bytes) {
+static void *aligned_block(size_t bytes, bool large) {
     /* Sweeps over large tensors are slowed by small pages; where the kernel has no large ones the advice is void. */
-    bool large = bytes >= TS_MEM_LARGE;
     void *block;
-    if (!allowed() || posix_memalign(&block, large ? HUGE_PAGE : TS_CACHE_LINE, bytes) != 0) return NULL;
+    if (!allowed() || posix_memalign(&block, large ? TS_MEM_PAGE : TS_CACHE_LINE, bytes) != 0) return NULL;
     if (large) (void)madvise(block, bytes, MADV_HUGEPAGE);
     return block;
 }
@@ -59,8 +56,14 @@ void *ts_mem_aligned(size_t count, size_t size) {
     if (!ts_mem_mul(count, size, &bytes) || !ts_mem_add(bytes, TS_CACHE_LINE - 1, &padded)) return NULL;
     padded &= ~(size_t)(TS_CACHE_LINE - 1);
     if (padded == 0) padded = TS_CACHE_LINE;
-    void *block = aligned_block(padded);
+    void *block = aligned_block(padded, padded >= TS_MEM_LARGE);
     if (block) memset(block, 0, padded);
+    return block;
+}
+
+void *ts_mem_pages(size_t bytes) {
+    void *block = aligned_block(bytes, true);
+    if (block) memset(block, 0, bytes);
     return block;
 }
 
@@ -68,7 +71,7 @@ void *ts_mem_grow(void *block, size_t used, size_t bytes) {
     size_t padded;
     if (bytes < TS_MEM_LARGE) return ts_mem_realloc(block, bytes, 1);
     if (!ts_mem_add(bytes, TS_CACHE_LINE - 1, &padded)) return NULL;
-    void *grown = aligned_block(padded & ~(size_t)(TS_CACHE_LINE - 1));
+    void *grown = aligned_block(padded & ~(size_t)(TS_CACHE_LINE - 1), true);
     if (!grown) return NULL;
     if (used > 0) memcpy(grown, block, used);
     free(block);

@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 
 #define TS_CACHE_LINE 64
+#define TS_MEM_PAGE ((size_t)2 << 20) /* a large page */
 #define TS_MEM_LARGE ((size_t)8 << 20) /* bytes from which memory is asked for in large pages */
 
 /* Zeroed memory for count × size bytes. Returns NULL on overflow or when there is none. */
@@ -23,6 +24,9 @@ void *ts_mem_realloc(void *block, size_t count, size_t size);
 
 /* Zeroed and aligned to TS_CACHE_LINE, for tensors; free with ts_mem_free. */
 void *ts_mem_aligned(size_t count, size_t size);
+
+/* Zeroed, in whole large pages where the system has some. bytes: a multiple of TS_MEM_PAGE. */
+void *ts_mem_pages(size_t bytes);
 
 /*
  * As ts_mem_realloc to `bytes`, of which the first `used` are kept, the others unset; large pages where it is large.

@@ -67,20 +67,39 @@ ts_decode_state *ts_encoder_sent(ts_encoder *encoder, uint32_t slice) {
     return encoder->transform.sent && slice < encoder->transform.slices ? encoder->transform.sent[slice] : NULL;
 }
 
+/* The lists of one step, side by side in as few pages as possible. */
+typedef struct {
+    ts_candidates candidates;
+    uint32_t *slice_index; /* of one slice's elements, relative to it */
+    size_t bytes;
+} step_lists;
+
+static step_lists lists_in(const ts_encoder *e, void *memory) {
+    const ts_select_stage *select = e->spec.pipeline->select;
+    size_t n = e->spec.n, longest = n < e->spec.slice_elems ? n : e->spec.slice_elems;
+    size_t room = select->capacity(&e->select_args, n);
+    size_t counts[] = {room, room, select->ranks ? room : 1, room < longest ? room : longest};
+    uint32_t *at[4];
+    step_lists lists = {.candidates.capacity = room};
+    for (size_t i = 0; i < 4; i++) {
+        at[i] = memory ? (uint32_t *)(void *)((char *)memory + lists.bytes) : NULL;
+        lists.bytes += (counts[i] * sizeof **at + TS_CACHE_LINE - 1) / TS_CACHE_LINE * TS_CACHE_LINE;
+    }
+    lists.candidates.index = at[0];
+    lists.candidates.bits = at[1];
+    lists.candidates.order = at[2];
+    lists.slice_index = at[3];
+    return lists;
+}
+
 /* All memory this step can need, so that nothing fails once the residual changes. */
 static terse_status reserve(const ts_encoder *e, ts_scratch *scratch, ts_candidates *candidates) {
     const ts_pipeline *p = e->spec.pipeline;
     size_t n = e->spec.n, longest = n < e->spec.slice_elems ? n : e->spec.slice_elems;
     if (p->select) {
-        size_t room = p->select->capacity(&e->select_args, n);
-        candidates->index = ts_scratch_reserve(scratch, TS_SLOT_INDEX, room * sizeof(uint32_t));
-        candidates->bits = ts_scratch_reserve(scratch, TS_SLOT_BITS, room * sizeof(uint32_t));
-        candidates->order =
-            ts_scratch_reserve(scratch, TS_SLOT_ORDER, (p->select->ranks ? room : 1) * sizeof(uint32_t));
-        candidates->capacity = room;
-        size_t most = room < longest ? room : longest;
-        void *slice = ts_scratch_reserve(scratch, TS_SLOT_SLICE_INDEX, most * sizeof(uint32_t));
-        TS_REQUIRE(candidates->index && candidates->bits && candidates->order && slice, TERSE_ENOMEM);
+        void *memory = ts_scratch_reserve(scratch, TS_SLOT_LISTS, lists_in(e, NULL).bytes);
+        TS_REQUIRE(memory, TERSE_ENOMEM);
+        *candidates = lists_in(e, memory).candidates;
         if (!p->select->sends_indices) {
             TS_REQUIRE(ts_scratch_reserve(scratch, TS_SLOT_BITMAP, (longest + 63) / 64 * sizeof(uint64_t)),
                        TERSE_ENOMEM);
@@ -231,7 +250,7 @@ static size_t slice_range(const ts_encoder *e, const ts_scratch *scratch, uint32
         *low = 0;
         return ts_packet_share(&e->spec, slice, e->selected);
     }
-    const uint32_t *index = ts_scratch_slot_data(scratch, TS_SLOT_INDEX);
+    const uint32_t *index = lists_in(e, ts_scratch_slot_data(scratch, TS_SLOT_LISTS)).candidates.index;
     size_t first = ts_codec_slice_first(&e->spec, slice), end = first + ts_codec_slice_elems(&e->spec, slice);
     size_t at[2];
     for (int side = 0; side < 2; side++) {
@@ -286,18 +305,19 @@ static void take_out(ts_encoder *e, uint32_t number, size_t first, const taken_o
 
 static terse_status write_sparse(ts_encoder *e, ts_scratch *scratch, const ts_packet_slice *slice, size_t low, size_t k,
                                  uint8_t *out, size_t capacity, size_t *len, taken_out *t) {
-    uint32_t *relative = ts_scratch_slot_data(scratch, TS_SLOT_SLICE_INDEX);
+    const step_lists lists = lists_in(e, ts_scratch_slot_data(scratch, TS_SLOT_LISTS));
+    uint32_t *relative = lists.slice_index;
     float *residual = e->input.residual + slice->first, *values;
     float max_abs = e->max_abs;
     bool replaces = slice->pipeline->select->replaces;
     if (slice->pipeline->select->sends_indices) {
-        const uint32_t *index = (const uint32_t *)ts_scratch_slot_data(scratch, TS_SLOT_INDEX) + low;
-        values = (float *)ts_scratch_slot_data(scratch, TS_SLOT_BITS) + low;
+        const uint32_t *index = lists.candidates.index + low;
+        values = (float *)(void *)lists.candidates.bits + low;
         for (size_t i = 0; i < k; i++) relative[i] = index[i] - (uint32_t)slice->first;
     } else {
         slice->pipeline->select->regenerate(slice->key, k, slice->n, ts_scratch_slot_data(scratch, TS_SLOT_BITMAP),
                                             relative);
-        values = ts_scratch_slot_data(scratch, TS_SLOT_BITS);
+        values = (float *)(void *)lists.candidates.bits;
         float gain = e->input.unbiased ? (float)((double)slice->n / (double)k) : 1.0f;
         for (size_t i = 0; i < k; i++) values[i] = ts_scaled_up(residual[relative[i]], gain);
         max_abs = ts_scaled_up(max_abs, gain);

@@ -60,7 +60,7 @@ typedef enum { TS_FLOAT32, TS_FLOAT16, TS_BFLOAT16 } ts_float_kind;
 typedef struct {
     uint32_t *index;    /* [borrow] capacity */
     uint32_t *bits;     /* [borrow] capacity: the float's bits, sign included */
-    uint32_t *order;    /* [borrow] capacity: work space for ties */
+    uint32_t *order;    /* [borrow] capacity: work space for choosing */
     size_t count, capacity;
     uint32_t floor;     /* |value| bits at or above it are taken */
 } ts_candidates;

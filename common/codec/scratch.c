@@ -3,6 +3,12 @@
 
 #include "common/base/mem.h"
 
+/*
+ * From so many bytes on a slot is of large pages: after a sweep over a large tensor the processor has forgotten where small
+ * ones lie, and finding out costs more than reading them.
+ */
+#define PAGED_BYTES ((size_t)256 << 10)
+
 struct ts_scratch {
     const ts_kernels *kernels;
     void *data[TS_SLOT_COUNT];
@@ -31,7 +37,9 @@ size_t ts_scratch_bytes(const ts_scratch *scratch) {
 
 void *ts_scratch_reserve(ts_scratch *scratch, ts_scratch_slot slot, size_t bytes) {
     if (bytes <= scratch->bytes[slot] && scratch->data[slot]) return scratch->data[slot];
-    void *grown = ts_mem_aligned(bytes, 1);
+    bool paged = bytes >= PAGED_BYTES && bytes <= SIZE_MAX - TS_MEM_PAGE;
+    if (paged) bytes = (bytes + TS_MEM_PAGE - 1) / TS_MEM_PAGE * TS_MEM_PAGE;
+    void *grown = paged ? ts_mem_pages(bytes) : ts_mem_aligned(bytes, 1);
     if (!grown) return NULL;
     ts_mem_free(scratch->data[slot]);
     scratch->data[slot] = grown;

@@ -7,10 +7,7 @@
 #include "common/codec/kernels.h"
 
 typedef enum {
-    TS_SLOT_INDEX,        /* candidates: element numbers */
-    TS_SLOT_BITS,         /* candidates: values */
-    TS_SLOT_ORDER,        /* candidates: ties */
-    TS_SLOT_SLICE_INDEX,  /* one slice's indices, relative to it */
+    TS_SLOT_LISTS,        /* candidates, and one slice's indices */
     TS_SLOT_BITMAP,       /* one bit an element of a slice */
     TS_SLOT_STAGED,       /* a packet before its byte packs */
     TS_SLOT_STAGED_SWAP,

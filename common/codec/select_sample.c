@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the k-th largest magnitude will be, from lines of memory drawn one from each of equal strata. */
+/*
+ * Where the k-th largest magnitude will be, from lines of memory drawn one from each of equal strata. Where these are further
+ * apart than pages are long, several lines are drawn from one page in a stratum so many times as large: finding a page costs
+ * more than reading a line of it.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -7,6 +11,8 @@
 #include "common/codec/selection.h"
 
 #define LINE 16            /* floats; a line of memory costs the same whatever is read of it */
+#define PAGE 1024         /* floats */
+#define PAGE_LINES 4      /* drawn from a page, each from a part of its own */
 #define CHUNK (64 * LINE)  /* taken in together */
 #define FEWEST_ELEMS 4096u /* below, everything is a candidate */
 #define MOST_WANTED 4      /* as where more than one of so many are wanted */
@@ -47,15 +53,19 @@ static void take_in(const ts_selection *s, gathered *lines, size_t n, size_t kee
 /* What is drawn, chunk by chunk. */
 typedef struct {
     size_t strata, stride, next; /* the first stratum that is not drawn from yet */
+    size_t a_page;               /* strata whose lines lie in one page */
 } draw;
 
 /* A line's place from each of the next strata, which memory is asked for. Returns how many. */
 static size_t draw_lines(const ts_selection *s, draw *from, size_t at[CHUNK / LINE]) {
     const float *arrays[] = {s->sweep->residual, s->sweep->gradient, s->sweep->velocity, s->sweep->params};
+    const size_t wide = from->a_page * from->stride, page = from->a_page > 1 ? PAGE : LINE, part = page / from->a_page;
     size_t lines = 0;
     for (; lines < CHUNK / LINE && from->next < from->strata; lines++, from->next++) {
-        uint64_t random = ts_mix64(s->key ^ from->next) >> 32;
-        at[lines] = (from->next * from->stride + (size_t)(random * (from->stride - LINE) >> 32)) / LINE * LINE;
+        size_t first = from->next / from->a_page, line = from->next % from->a_page;
+        uint64_t place = ts_mix64(s->key ^ first) >> 32, within = ts_mix64(~s->key ^ from->next) >> 32;
+        at[lines] = (first * wide + (size_t)(place * (wide - page) >> 32)) / page * page;
+        at[lines] += line * part + (size_t)(within * (part / LINE) >> 32) * LINE;
         for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
             if (arrays[i]) __builtin_prefetch(arrays[i] + at[lines]);
         }
@@ -66,7 +76,8 @@ static size_t draw_lines(const ts_selection *s, draw *from, size_t at[CHUNK / LI
 uint32_t ts_sample_floor(ts_selection *s, size_t k) {
     if (s->n < FEWEST_ELEMS || k > s->n / MOST_WANTED) return 1;
     double n = (double)s->n, elems = fmin(fmax(WANTED_HITS * n / (double)k, n / LEAST_SHARE), n / MOST_SHARE);
-    size_t strata = (size_t)(elems / LINE), stride = s->n / strata;
+    size_t strata = (size_t)(elems / LINE), stride = s->n / strata, a_page = stride > PAGE ? PAGE_LINES : 1;
+    strata = strata / a_page * a_page;
     double hits = (double)(strata * LINE) * (double)k / n;
     size_t rank = (size_t)ceil(hits + DEVIATIONS * sqrt(hits) + 1);
     ts_candidates c = s->candidates;
@@ -74,7 +85,7 @@ uint32_t ts_sample_floor(ts_selection *s, size_t k) {
     c.floor = 1;
     if (c.capacity > rank + ROOM) c.capacity = rank + ROOM;
     gathered lines;
-    draw from = {.strata = strata, .stride = stride};
+    draw from = {.strata = strata, .stride = stride, .a_page = a_page};
     size_t at[2][CHUNK / LINE], turn = 0;
     for (size_t count = draw_lines(s, &from, at[0]); count > 0; turn ^= 1) {
         size_t next = draw_lines(s, &from, at[turn ^ 1]); /* on their way while these are looked at */

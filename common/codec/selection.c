@@ -9,7 +9,8 @@
 #define SMALL 48
 #define RADIX_BINS 2048
 #define SAMPLE 2048u
-#define BETWEEN 32768u        /* 128 KiB of stack */
+#define BETWEEN 32768u
+#define RUN 64                /* candidates looked at together for ties */
 #define SAMPLED_ELEMS 16384u
 #define HALVES_ELEMS 65536u
 
@@ -112,26 +113,26 @@ static uint32_t kth_by_radix(const uint32_t *v, size_t m, size_t k, uint32_t mas
  * Algorithm: after Floyd and Rivest 1975.
  */
 static bool kth_by_sample(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
-                          size_t *greater, size_t *equal, uint32_t *kth) {
-    uint32_t sample[SAMPLE], between[BETWEEN];
-    size_t above, unused[2];
+                          ts_work work, size_t *greater, size_t *equal, uint32_t *kth) {
+    uint32_t sample[SAMPLE];
+    size_t above, unused[2], room = work.room < BETWEEN ? work.room : BETWEEN;
     for (size_t i = 0; i < SAMPLE; i++) sample[i] = v[(uint64_t)i * m / SAMPLE];
     size_t rank = (size_t)((uint64_t)k * SAMPLE / m), slack = SAMPLE / 32;
     size_t upper = rank > slack ? rank - slack : 1, lower = rank + slack < SAMPLE ? rank + slack : SAMPLE;
     uint32_t high = rank > slack ? kth_by_radix(sample, SAMPLE, upper, mask, &unused[0], &unused[1]) : UINT32_MAX;
     uint32_t low = kth_by_radix(sample, SAMPLE, lower, mask, &unused[0], &unused[1]);
-    size_t inside = kernels->between(v, m, mask, low, high, between, BETWEEN, &above);
-    if (inside + TS_KEEP_SPARE > BETWEEN || above >= k || above + inside < k) return false;
-    *kth = kth_by_radix(between, inside, k - above, UINT32_MAX, greater, equal);
+    size_t inside = kernels->between(v, m, mask, low, high, work.at, room, &above);
+    if (inside + TS_KEEP_SPARE > room || above >= k || above + inside < k) return false;
+    *kth = kth_by_radix(work.at, inside, k - above, UINT32_MAX, greater, equal);
     *greater += above;
     return true;
 }
 
-uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
+uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask, ts_work work,
                         size_t *greater, size_t *equal) {
     uint32_t kth;
     if (k <= SMALL && (m <= 256 || k <= 2)) return kth_of_few(v, m, k, mask, greater, equal);
-    if (m >= SAMPLED_ELEMS && kth_by_sample(kernels, v, m, k, mask, greater, equal, &kth)) return kth;
+    if (m >= SAMPLED_ELEMS && kth_by_sample(kernels, v, m, k, mask, work, greater, equal, &kth)) return kth;
     return kth_by_radix(v, m, k, mask, greater, equal);
 }
 
@@ -146,18 +147,28 @@ static void move_run(ts_candidates *c, size_t first, size_t end, size_t *out) {
     *out += end - first;
 }
 
+/* The next candidate from number i on whose magnitude is `level`, or how many candidates there are. */
+static size_t next_tie(const ts_candidates *c, size_t i, uint32_t level) {
+    for (; i + RUN <= c->count; i += RUN) {
+        uint32_t ties = 0;
+        for (size_t j = 0; j < RUN; j++) ties += (c->bits[i + j] & TS_ABS_MASK) == level;
+        if (ties > 0) break;
+    }
+    while (i < c->count && (c->bits[i] & TS_ABS_MASK) != level) i++;
+    return i;
+}
+
 /* Among candidates equal to `level` keeps `wanted` by the smaller hash; all above stay, those below go. */
 static void keep_with_ties(const ts_kernels *kernels, ts_candidates *c, uint32_t level, size_t wanted, uint64_t key, size_t origin) {
     size_t ties = 0, above = 0, unused;
     kernels->keep_above(c, level);
-    for (size_t i = 0; i < c->count; i++) {
-        /* Complement: the smaller hash is the larger number. */
-        if ((c->bits[i] & TS_ABS_MASK) == level) c->order[ties++] = ~tie_order(key, origin + c->index[i]);
+    for (size_t i = next_tie(c, 0, level); i < c->count; i = next_tie(c, i + 1, level)) {
+        c->order[ties++] = ~tie_order(key, origin + c->index[i]); /* the smaller hash is the larger number */
     }
-    uint32_t limit = ts_kth_largest(kernels, c->order, ties, wanted, UINT32_MAX, &above, &unused);
+    ts_work work = {c->order + ties, c->capacity - ties};
+    uint32_t limit = ts_kth_largest(kernels, c->order, ties, wanted, UINT32_MAX, work, &above, &unused);
     size_t equal = wanted - above, out = 0, tie = 0, run = 0;
-    for (size_t i = 0; i < c->count; i++) {
-        if ((c->bits[i] & TS_ABS_MASK) != level) continue;
+    for (size_t i = next_tie(c, 0, level); i < c->count; i = next_tie(c, i + 1, level)) {
         uint32_t order = c->order[tie++];
         if (order > limit) continue;
         if (order == limit && equal > 0) {
@@ -174,7 +185,8 @@ static void keep_with_ties(const ts_kernels *kernels, ts_candidates *c, uint32_t
 void ts_candidates_keep(const ts_kernels *kernels, ts_candidates *c, size_t k, uint64_t key, size_t origin) {
     if (k == 0 || c->count < k) return;
     size_t greater, equal;
-    uint32_t level = ts_kth_largest(kernels, c->bits, c->count, k, TS_ABS_MASK, &greater, &equal);
+    ts_work work = {c->order, c->capacity};
+    uint32_t level = ts_kth_largest(kernels, c->bits, c->count, k, TS_ABS_MASK, work, &greater, &equal);
     c->floor = level;
     if (c->count == k) return;
     if (greater + equal != k) {

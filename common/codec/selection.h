@@ -50,11 +50,17 @@ unsigned ts_select_largest(ts_selection *selection, size_t k, uint32_t floor);
  */
 void ts_candidates_keep(const ts_kernels *kernels, ts_candidates *candidates, size_t k, uint64_t key, size_t origin);
 
+/* Work space; where there is little, choosing takes longer. */
+typedef struct {
+    uint32_t *at; /* [borrow] room */
+    size_t room;
+} ts_work;
+
 /*
  * The k-th largest of v[m] & mask, 1 <= k <= m. greater, equal: [out] how many are larger, and as large.
  * Algorithm: radix selection from the top, 11, 11 and 10 bits.
  */
-uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask,
+uint32_t ts_kth_largest(const ts_kernels *kernels, const uint32_t *v, size_t m, size_t k, uint32_t mask, ts_work work,
                         size_t *greater, size_t *equal);
 
 #endif

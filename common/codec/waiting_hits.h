@@ -19,6 +19,7 @@
 #define WORD_HITS 64       /* so many more may come before they are looked at, */
 #define SPILL 8            /* and a vector may be written behind the last */
 #define LINE_HITS (TS_CACHE_LINE / sizeof(uint32_t))
+#define NEAR_LIST 16384 /* hits; a shorter list stays near as it is */
 
 typedef struct {
     _Alignas(TS_CACHE_LINE) uint32_t index[LISTED_AT_ONCE + WORD_HITS + SPILL];
@@ -31,7 +32,7 @@ INLINE bool begins_line(const uint32_t *at) { return (uintptr_t)at % TS_CACHE_LI
 
 /* What lies in the list's last line, if that is to be written as one, comes back from there. */
 INLINE void begin_waiting(waiting_hits *w, ts_candidates *c) {
-    w->past = ts_cpu_reach() == TS_REACH_MIDDLE && begins_line(c->index) && begins_line(c->bits);
+    w->past = c->capacity >= NEAR_LIST && ts_cpu_reach() == TS_REACH_MIDDLE && begins_line(c->index) && begins_line(c->bits);
     w->count = w->past ? c->count % LINE_HITS : 0;
     c->count -= w->count;
     for (size_t i = 0; i < w->count; i++) {

@@ -55,6 +55,8 @@ def main():
     levels = given.level or ["avx2", "avx512"]
     if given.times < 1:
         options.error("--times: at least 1")
+    if not 10 <= given.runs <= 1000:  # else terse itself refuses, once a level
+        options.error("--runs: 10 to 1000")
     pipelines = given.pipeline or list(BOUNDS)
     taken = {level: [] for level in levels}
     for _ in range(given.times):  # levels in turn, so that a slow while of the machine meets both

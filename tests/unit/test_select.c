@@ -17,7 +17,7 @@ static int downwards(const void *a, const void *b) {
 START_TEST(kth_largest_agrees_with_sorting) {
     ts_random random = ts_random_start(1);
     for (int round = 0; round < 300; round++) {
-        static uint32_t v[200000], sorted[200000];
+        static uint32_t v[200000], sorted[200000], space[50000];
         uint32_t largest = round < 200 ? 300 : round < 280 ? 3000 : 200000;
         size_t m = 1 + ts_random_below(&random, largest), k = 1 + ts_random_below(&random, (uint32_t)m);
         uint32_t mask = round % 3 ? TS_ABS_MASK : UINT32_MAX, values = round % 2 ? UINT32_MAX : 5;
@@ -27,7 +27,8 @@ START_TEST(kth_largest_agrees_with_sorting) {
         qsort(sorted, m, sizeof *sorted, downwards);
         size_t greater = 0, equal = 0, above = 0, same = 0;
         const ts_kernels *kernels = ts_kernels_get(round % 2 ? ts_cpu_simd() : TS_SIMD_SCALAR);
-        ck_assert_uint_eq(ts_kth_largest(kernels, v, m, k, mask, &greater, &equal), sorted[k - 1]);
+        const ts_work work = {space, round % 5 ? sizeof space / sizeof *space : 100};
+        ck_assert_uint_eq(ts_kth_largest(kernels, v, m, k, mask, work, &greater, &equal), sorted[k - 1]);
         while (sorted[above] > sorted[k - 1]) above++;
         ck_assert_uint_eq(greater, above);
         while (above + same < m && sorted[above + same] == sorted[k - 1]) same++;
