@@ -27,12 +27,45 @@ START_TEST(kth_largest_agrees_with_sorting) {
         qsort(sorted, m, sizeof *sorted, downwards);
         size_t greater = 0, equal = 0, above = 0, same = 0;
         const ts_kernels *kernels = ts_kernels_get(round % 2 ? ts_cpu_simd() : TS_SIMD_SCALAR);
-        const ts_work work = {space, round % 5 ? sizeof space / sizeof *space : 100};
+        const ts_work work = {space, round % 5 ? sizeof space / sizeof *space - TS_KEEP_SPARE : 100};
+        const uint32_t untouched = space[work.room];
         ck_assert_uint_eq(ts_kth_largest(kernels, v, m, k, mask, work, &greater, &equal), sorted[k - 1]);
+        ck_assert_uint_eq(space[work.room], untouched);
         while (sorted[above] > sorted[k - 1]) above++;
         ck_assert_uint_eq(greater, above);
         while (above + same < m && sorted[above + same] == sorted[k - 1]) same++;
         ck_assert_uint_eq(equal, same);
+    }
+}
+END_TEST
+
+/* Few candidates as large as the k-th, anywhere in a long list: those with the smallest hashes stay, all in their order. */
+START_TEST(of_equal_candidates_those_with_the_smallest_hashes_stay) {
+    enum { M = 3000, LEVEL = 1000000 };
+    ts_random random = ts_random_start(3);
+    for (uint64_t key = 0; key < 100; key++) {
+        static uint32_t index[M + 8], bits[M + 8], order[M], hash[M], given[M];
+        size_t m = M - key, above = 0, ties = 0, kept = 0;
+        for (size_t i = 0; i < m; i++) {
+            uint32_t kind = ts_random_below(&random, 200);
+            bits[i] = given[i] = (kind == 0 ? LEVEL : kind % 2 ? LEVEL + kind : LEVEL - kind) | (uint32_t)(i % 3 == 0) << 31;
+            index[i] = (uint32_t)(i * 7);
+            above += kind % 2;
+            if (kind == 0) hash[ties++] = (uint32_t)(ts_mix64(key ^ (5 + index[i])) >> 32);
+        }
+        if (ties == 0) continue;
+        size_t wanted = 1 + ts_random_below(&random, (uint32_t)ties);
+        qsort(hash, ties, sizeof *hash, downwards);
+        ts_candidates c = {.index = index, .bits = bits, .order = order, .count = m, .capacity = M};
+        ts_candidates_keep(ts_kernels_get(ts_cpu_simd()), &c, above + wanted, key, 5);
+        ck_assert_uint_eq(c.count, above + wanted);
+        for (size_t i = 0; i < m; i++) {
+            uint32_t magnitude = given[i] & TS_ABS_MASK, own = (uint32_t)(ts_mix64(key ^ (5 + i * 7)) >> 32);
+            if (magnitude < LEVEL || (magnitude == LEVEL && own > hash[ties - wanted])) continue;
+            ck_assert_uint_eq(index[kept], i * 7);
+            ck_assert_uint_eq(bits[kept++], given[i]);
+        }
+        ck_assert_uint_eq(kept, c.count);
     }
 }
 END_TEST
@@ -83,34 +116,43 @@ static size_t reaching(const ts_sweep *s, size_t n, uint32_t floor) {
 }
 
 /* The sample's floor lets the k largest and not many more pass, and taking the sample changes nothing. */
-START_TEST(a_sample_tells_the_floor_and_changes_nothing) {
-    enum { N = 400000, K = 400, TRIES = 50 };
-    static uint32_t index[3 * K + 10000], bits[3 * K + 10000], order[3 * K + 10000];
+static void check_floors(size_t n, size_t k, size_t tries) {
+    size_t room = 3 * k + 10000;
+    uint32_t *lists = malloc(3 * room * sizeof *lists);
     float *x[3], *copy[3];
+    ck_assert_ptr_nonnull(lists);
     for (unsigned a = 0; a < 3; a++) {
-        x[a] = malloc(N * sizeof(float));
-        copy[a] = malloc(N * sizeof(float));
-        ts_unit_input(8, x[a], N, a);
-        memcpy(copy[a], x[a], N * sizeof(float));
+        x[a] = malloc(n * sizeof(float));
+        copy[a] = malloc(n * sizeof(float));
+        ts_unit_input(8, x[a], n, a);
+        for (size_t i = 0; i < n; i++) x[a][i] *= 1 + 7 * (float)i / (float)n; /* so that all of it has to be looked at */
+        memcpy(copy[a], x[a], n * sizeof(float));
     }
     size_t missed = 0, passed = 0;
-    for (uint64_t key = 0; key < TRIES; key++) {
+    for (uint64_t key = 0; key < tries; key++) {
         ts_sweep sweep = {.gradient = x[0], .scale = 1, .residual = x[1], .velocity = key % 2 ? x[2] : NULL,
                           .momentum = 0.5f};
-        ts_selection s = {.kernels = ts_kernels_get(ts_cpu_simd()), .n = N, .key = key, .sweep = &sweep,
-                          .candidates = {.index = index, .bits = bits, .order = order, .capacity = 3 * K + 10000}};
-        size_t count = reaching(&sweep, N, ts_sample_floor(&s, K));
-        missed += count < K;
+        ts_selection s = {.kernels = ts_kernels_get(ts_cpu_simd()), .n = n, .key = key, .sweep = &sweep,
+                          .candidates = {.index = lists, .bits = lists + room, .order = lists + 2 * room, .capacity = room}};
+        size_t count = reaching(&sweep, n, ts_sample_floor(&s, k));
+        missed += count < k;
         passed += count;
     }
-    for (unsigned a = 0; a < 3; a++) ck_assert_int_eq(memcmp(x[a], copy[a], N * sizeof(float)), 0);
-    ck_assert_uint_le(missed, 2);                     /* three standard deviations */
-    ck_assert_uint_le(passed, (size_t)TRIES * 3 * K); /* the mean is at about 1.8 K for a sample of so few */
+    for (unsigned a = 0; a < 3; a++) ck_assert_int_eq(memcmp(x[a], copy[a], n * sizeof(float)), 0);
+    ck_assert_uint_le(missed, 2);           /* three standard deviations */
+    ck_assert_uint_le(passed, tries * 3 * k); /* the mean is at about 1.8 k for a sample of so few */
     for (unsigned a = 0; a < 3; a++) {
         free(x[a]);
         free(copy[a]);
     }
+    free(lists);
 }
+
+START_TEST(a_sample_tells_the_floor_and_changes_nothing) { check_floors(400000, 400, 50); }
+END_TEST
+
+/* Strata of several pages each: lines come several from a page. The last places are in the last, uneven ones. */
+START_TEST(a_sample_of_few_pages_tells_the_floor_as_well) { check_floors(3000001, 9001, 20); }
 END_TEST
 
 /* Rows of large values among zeros, as embeddings have: a sample of lines is often wrong there, the choice never. */
@@ -444,8 +486,10 @@ TCase *test_select(void) {
     TCase *tests = tcase_create("select");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, kth_largest_agrees_with_sorting);
+    tcase_add_test(tests, of_equal_candidates_those_with_the_smallest_hashes_stay);
     tcase_add_test(tests, ratios_give_at_least_one_and_at_most_all);
     tcase_add_test(tests, a_sample_tells_the_floor_and_changes_nothing);
+    tcase_add_test(tests, a_sample_of_few_pages_tells_the_floor_as_well);
     tcase_add_test(tests, hits_around_what_is_not_finite_are_listed_in_order);
     tcase_add_test(tests, topk_is_exact_where_samples_mislead);
     tcase_add_test(tests, topk_is_exact_whatever_came_before);
