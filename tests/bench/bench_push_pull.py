@@ -5,6 +5,7 @@
 16 tensors of 4 MiB, more than caches hold, default slices, 1 and 2 workers, shared memory and TCP loopback. The
 yardstick has the same pattern in bare MPI, with a receiver that does sum += buffer (bench_push_pull.c), once in
 messages as large as slices and once as large as tensors, the better of both counts; it runs before and after Terse.
+Both are told as multiples of ps-lite's figures, too: what bare MPI does not reach is no matter of the server's.
 A worker's GB/s: bytes pushed and pulled over the time of a round.
 """
 import argparse
@@ -60,8 +61,9 @@ def gb_s(seconds):
 
 
 def report(what, how, workers, path, seconds, **more):
-    print(json.dumps({"what": what, "how": how, "workers": workers, "path": path,
-                      "gb_s_a_worker": round(gb_s(statistics.median(seconds)), 2), "n": len(seconds),
+    speed = gb_s(statistics.median(seconds))
+    print(json.dumps({"what": what, "how": how, "workers": workers, "path": path, "gb_s_a_worker": round(speed, 2),
+                      "times_ps_lite": round(speed / PS_LITE_GB_S[workers], 2), "n": len(seconds),
                       "spread": round((max(seconds) - min(seconds)) / statistics.median(seconds), 2), **more}), flush=True)
 
 
