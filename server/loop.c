@@ -13,6 +13,7 @@
 #include "common/net/mpi_transport.h"
 #include "common/net/pump.h"
 #include "server/loop_late.h"
+#include "server/loop_precedence.h"
 #include "server/server_status.h"
 
 #define TICK_MS 50u
@@ -30,6 +31,9 @@ typedef struct {
     pool_work *first, **last; /* brief works, for this thread */
     uint32_t neighbours;  /* when it was last looked at */
     bool crowded;
+    bool goes_first;      /* fewer cores than processes */
+    bool has_pool;        /* its threads exist */
+    ts_precedence precedence;
     uv_loop_t loop;
     ts_server *server;
     const ts_loop_guest *guest; /* or NULL */
@@ -84,11 +88,20 @@ static pool_work *new_work(server_loop *loop, ts_executor_fn work_fn, ts_executo
     return work;
 }
 
+/* The pool's threads begin with the first work, as their maker is, and are to be like everybody else. */
+static int queue_work(server_loop *loop, pool_work *work) {
+    if (!loop->has_pool) ts_precedence_set(&loop->precedence, false);
+    int failed = uv_queue_work(&loop->loop, &work->request, run_work, run_done);
+    if (!loop->has_pool) ts_precedence_set(&loop->precedence, loop->goes_first);
+    loop->has_pool = true;
+    return failed;
+}
+
 static terse_status submit(ts_executor *executor, ts_executor_fn work_fn, ts_executor_fn done_fn, void *argument) {
     server_loop *loop = (server_loop *)executor;
     pool_work *work = new_work(loop, work_fn, done_fn, argument);
     TS_REQUIRE(work, TERSE_ENOMEM);
-    if (uv_queue_work(&loop->loop, &work->request, run_work, run_done) != 0) {
+    if (queue_work(loop, work) != 0) {
         ts_mem_free(work);
         return TERSE_ENOMEM;
     }
@@ -101,8 +114,10 @@ static bool note_crowded(server_loop *loop) {
     if (neighbours == loop->neighbours) return loop->crowded;
     loop->neighbours = neighbours;
     loop->crowded = ts_transport_crowded(loop->transport);
-    ts_log(TS_LOG_DEBUG, "loop", "where rounds are closed", "threads=%s cores=%u processes=%u",
-           loop->crowded ? "one" : "several", ts_cpu_cores(), neighbours);
+    loop->goes_first = loop->crowded && !ts_transport_one_each(loop->transport);
+    ts_precedence_set(&loop->precedence, loop->goes_first);
+    ts_log(TS_LOG_DEBUG, "loop", "where rounds are closed", "threads=%s cores=%u processes=%u nice=%d",
+           loop->crowded ? "one" : "several", ts_cpu_cores(), neighbours, loop->precedence.taken ? TS_PRECEDENCE_NICE : 0);
     return loop->crowded;
 }
 
