@@ -124,7 +124,9 @@ void ts_client_tick(ts_client *client) {
         if (server->gathered_count && now - server->gathered_since_us >= TS_CLIENT_GATHER_US)
             ts_client_flush_server(client, server);
         if (client->state != TS_CLIENT_DECLARING) retransmit(client, server, now);
-        heartbeat(client, server, now);
     }
+    /* Behind all of these: one server may speak for two, and what is queued for it holds back what is sent again. */
+    for (uint32_t s = 0; s < client->server_count && client->state != TS_CLIENT_FAILED; s++)
+        heartbeat(client, &client->servers[s], now);
     if (client->state != TS_CLIENT_FAILED && client->server_count > 0) ts_client_checkpoint_tick(client);
 }
