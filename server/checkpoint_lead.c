@@ -146,14 +146,16 @@ static void plan(ts_job *job) {
     }
     if (version == 0 || ts_checkpoint_cutting(c) || c->unread > 0 || !ts_checkpoint_may_plan(job)) return;
     ts_checkpoint_look_behind(job);
-    uint64_t serial = c->lead.next_serial++;
-    c->lead.active = true; /* before: an executor that works at once may write the part inside the call */
+    uint64_t serial = c->lead.next_serial++, before = c->lead.planned_version;
+    c->lead.active = true; /* before: an executor that works at once may write the part inside the call, and this may be given up there */
+    c->lead.planned_version = version;
     c->lead.answers[0] |= TS_ANSWER_PLANNED;
     if (ts_checkpoint_plan(job, serial, version) != TS_PLAN_TAKEN) {
+        c->lead.planned_version = before;
         end_plan(job); /* another at the next tick */
         return;
     }
-    c->lead.planned_version = version;
+    if (!c->lead.active) return;
     c->lead.requested = false;
     ts_log(TS_LOG_DEBUG, "checkpoint", "planned", "serial=%" PRIu64 " step=%" PRIu64 " now=%" PRIu64, serial, version, now);
     say_plan(job);
