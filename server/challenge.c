@@ -17,9 +17,11 @@ static ts_proof_subject subject_of(const ts_job *job, uint32_t peer) {
     return subject;
 }
 
-static void answer(ts_job *job, uint32_t peer, Terse__Welcome *body) {
+/* asked: the part that the Hello was to, of which the worker waits for an answer. */
+static void answer(ts_job *job, uint32_t peer, uint32_t asked, Terse__Welcome *body) {
     Terse__Header header = TERSE__HEADER__INIT;
-    ts_job_head(job, &header);
+    header.job = job->id;
+    header.part = asked;
     header.body_case = TERSE__HEADER__BODY_WELCOME;
     header.welcome = body;
     body->protocol = TS_PROTOCOL_VERSION;
@@ -27,7 +29,7 @@ static void answer(ts_job *job, uint32_t peer, Terse__Welcome *body) {
 }
 
 /* To this worker alone: others are not to notice. */
-static void refuse(ts_job *job, uint32_t peer, const char *reason) {
+static void refuse(ts_job *job, uint32_t peer, uint32_t asked, const char *reason) {
     ts_link *link = &job->server->links[peer];
     Terse__Welcome body = TERSE__WELCOME__INIT;
     body.verdict = TERSE__WELCOME__VERDICT__REFUSED;
@@ -36,14 +38,14 @@ static void refuse(ts_job *job, uint32_t peer, const char *reason) {
     link->denied++;
     ts_log(TS_LOG_WARN, "challenge", "a peer was not admitted", "peer=\"%s\" times=%llu reason=\"%s\"",
            ts_server_peer_name(job->server, peer), (unsigned long long)link->denied, reason);
-    answer(job, peer, &body);
+    answer(job, peer, asked, &body);
 }
 
-static terse_status challenge(ts_job *job, uint32_t peer, const Terse__Hello *hello) {
+static terse_status challenge(ts_job *job, uint32_t peer, uint32_t asked, const Terse__Hello *hello) {
     ts_link *link = &job->server->links[peer];
     TS_REQUIRE(hello->digest.len == TS_DIGEST_BYTES, TERSE_ECORRUPT);
     if (hello->nonce.len != TS_NONCE_BYTES) {
-        refuse(job, peer, "the servers want a secret: auth.secret_file is not set at the worker");
+        refuse(job, peer, asked, "the servers want a secret: auth.secret_file is not set at the worker");
         return TERSE_EDENIED;
     }
     if (!link->challenge.made) ts_secret_nonce(link->challenge.own_nonce);
@@ -59,11 +61,11 @@ static terse_status challenge(ts_job *job, uint32_t peer, const Terse__Hello *he
     body.nonce.len = TS_NONCE_BYTES;
     body.proof.data = proof;
     body.proof.len = sizeof proof;
-    answer(job, peer, &body);
+    answer(job, peer, asked, &body);
     return TERSE_OK;
 }
 
-static terse_status look_at(ts_job *job, uint32_t peer, const Terse__Proof *proof) {
+static terse_status look_at(ts_job *job, uint32_t peer, uint32_t asked, const Terse__Proof *proof) {
     ts_server *server = job->server;
     ts_link *link = &server->links[peer];
     TS_REQUIRE(link->challenge.made, TERSE_ESTATE);
@@ -73,7 +75,7 @@ static terse_status look_at(ts_job *job, uint32_t peer, const Terse__Proof *proo
         ts_place_proven(server, peer);
         return TERSE_OK;
     }
-    refuse(job, peer, "its secret is not the servers'");
+    refuse(job, peer, asked, "its secret is not the servers'");
     if (link->denied >= TS_CHALLENGE_TRIES) {
         ts_log(TS_LOG_WARN, "challenge", "the peer was dropped", "peer=\"%s\"", ts_server_peer_name(server, peer));
         server->transport->ops->drop_peer(server->transport, peer);
@@ -86,11 +88,11 @@ bool ts_challenge_passes(struct ts_job *job, uint32_t peer, const ts_frame *fram
     Terse__Header__BodyCase kind = frame->header->body_case;
     *refused = TERSE_OK;
     if (kind == TERSE__HEADER__BODY_PROOF) {
-        if (job->server->secret && !link->proven) *refused = look_at(job, peer, frame->header->proof);
+        if (job->server->secret && !link->proven) *refused = look_at(job, peer, frame->header->part, frame->header->proof);
         return false; /* repeated, or nobody asked */
     }
     if (!job->server->secret || link->proven) return true;
-    *refused = kind == TERSE__HEADER__BODY_HELLO ? challenge(job, peer, frame->header->hello)
+    *refused = kind == TERSE__HEADER__BODY_HELLO ? challenge(job, peer, frame->header->part, frame->header->hello)
                : kind == TERSE__HEADER__BODY_HEARTBEAT ? TERSE_OK : TERSE_EDENIED;
     return false;
 }

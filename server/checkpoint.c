@@ -406,18 +406,20 @@ bool ts_checkpoint_pending(const struct ts_job *job) {
 }
 
 /* Which life of the job it is, by which workers tell what they have kept of this one from what is of another. */
-static uint64_t number(ts_checkpoint *c) {
+static uint64_t number(ts_job *job) {
+    ts_checkpoint *c = &job->checkpoint;
     char id[TS_CKPT_ID_CHARS + 1];
     if (c->number == 0 && c->epoch[0]) (void)ts_ckpt_get_hex(c->epoch, &c->number);
+    if (c->number == 0 && job->server->watch.epoch > 0) c->number = job->server->watch.epoch + job->id; /* as whoever leads knows it */
     if (c->number == 0 && ts_ckpt_make_id(id) == TERSE_OK) (void)ts_ckpt_get_hex(id, &c->number);
     return c->number;
 }
 
 void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
     ts_checkpoint *c = &job->checkpoint;
-    bool knows = job->server->index == 0 || c->epoch[0]; /* without checkpoints who takes part 0 over was not told */
+    bool knows = job->server->index == 0 || c->epoch[0] || job->server->watch.epoch > 0; /* else who takes part 0 over has never heard it */
     if (ts_job_leads(job) && knows && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
-        welcome->job_epoch = number(c);
+        welcome->job_epoch = number(job);
         welcome->mortal = !job->server->join_command && !job->server->stays && !c->on;
     }
     if (!c->on) return;

@@ -178,7 +178,7 @@ static terse_status take(ts_server *server, uint32_t peer, ts_buffer *buffer, co
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_LOST)
         return ts_loss_message(job, peer, frame->header->lost);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_JOIN)
-        return ts_join_message(job, peer, frame->header->join);
+        return ts_join_message(job, peer, frame->header);
     if (from->role == TS_ROLE_SERVER && frame->header->body_case == TERSE__HEADER__BODY_CHECKPOINT) {
         ts_job *meant = ts_replica_part(job, frame->header->part);
         return meant ? ts_checkpoint_message(meant, peer, frame->header->checkpoint) : TERSE_OK;

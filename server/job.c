@@ -18,21 +18,20 @@
 
 #define LOST_GRACE_US 2000000u
 #define TELL_DEAD_US 250000u
-#define DEAD_LISTED 64u /* in one heartbeat: the job ends with the second death that matters, long before */
 
-terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) {
+terse_status ts_job_create(ts_server *server, uint32_t id, uint32_t workers, ts_job **out) {
     const ts_transport_job *known = &server->transport->jobs[id];
     ts_job *job = ts_mem_calloc(1, sizeof *job);
     TS_REQUIRE(job, TERSE_ENOMEM);
     *job = (ts_job){.server = server, .id = id, .part = server->index, .turn = server->turn, .last_progress_us = ts_server_now(server)};
     memcpy(job->name, known->name, sizeof job->name);
-    terse_status status = ts_membership_create(&job->members, known->workers);
-    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, known->workers);
+    terse_status status = ts_membership_create(&job->members, workers);
+    if (status == TERSE_OK) status = ts_reduce_create(&job->reduce, workers);
     if (status != TERSE_OK) {
         ts_job_destroy(job);
         return status;
     }
-    for (uint32_t w = 0; w < known->workers; w++)
+    for (uint32_t w = 0; w < workers; w++)
         job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
     job->checkpoint = (ts_checkpoint){.on = ts_config_checkpoints(server->config), .lead.lock = -1};
     *out = job;
@@ -340,9 +339,8 @@ static void check_silence(ts_job *job, uint32_t worker) {
     }
 }
 
-static void heartbeat(ts_job *job, uint32_t worker) {
-    const ts_server *server = job->server;
-    uint32_t dead[DEAD_LISTED];
+void ts_job_heartbeat(ts_job *job, uint32_t worker) {
+    uint32_t dead[TS_REPLICA_DEAD_LISTED];
     char waiting[256];
     ts_job_waiting(job, waiting, sizeof waiting);
     Terse__Header header = TERSE__HEADER__INIT;
@@ -352,9 +350,7 @@ static void heartbeat(ts_job *job, uint32_t worker) {
     header.heartbeat = &body;
     body.step = ts_store_version(&job->store);
     body.waiting = waiting;
-    body.dead = dead;
-    for (uint32_t s = 0; s < server->transport->servers && body.n_dead < server->watch.dead_count; s++)
-        if (server->watch.dead[s] && body.n_dead < DEAD_LISTED) dead[body.n_dead++] = s;
+    ts_replica_heartbeat(job->server, &body, dead);
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
 }
 
@@ -371,7 +367,7 @@ static bool heartbeat_due(ts_job *job, uint32_t worker) {
 
 void ts_job_heartbeats(ts_job *job) {
     for (uint32_t w = 0; w < job->members.count; w++)
-        if (job->members.members[w].state != TS_MEMBER_GONE) heartbeat(job, w);
+        if (job->members.members[w].state != TS_MEMBER_GONE) ts_job_heartbeat(job, w);
 }
 
 /* Who is gone hears nothing, but for a process that is coming in its place, or has asked to and waits for the others' packets. */
@@ -394,7 +390,7 @@ void ts_job_tick(ts_job *job) {
         ts_place_tick(job);
         if (job->server->upstream) ts_upstream_tick(job);
         for (uint32_t w = 0; w < job->members.count; w++)
-            if (is_talked_to(job, w) && heartbeat_due(job, w)) heartbeat(job, w);
+            if (is_talked_to(job, w) && heartbeat_due(job, w)) ts_job_heartbeat(job, w);
         check_finished(job);
     }
     if (job->state != TS_JOB_RUNNING) wind_up(job);

@@ -64,8 +64,8 @@ typedef struct ts_job {
     uint64_t turn, last_work;     /* see turns.h */
 } ts_job;
 
-/* server: [borrow]. id: of the transport's table. Returns TERSE_ENOMEM. */
-terse_status ts_job_create(ts_server *server, uint32_t id, ts_job **out) TERSE_NODISCARD;
+/* server: [borrow]. id: of the transport's table. workers: that it begins with. Returns TERSE_ENOMEM. */
+terse_status ts_job_create(ts_server *server, uint32_t id, uint32_t workers, ts_job **out) TERSE_NODISCARD;
 void ts_job_destroy(ts_job *job); /* NULL is fine */
 
 /*
@@ -111,7 +111,8 @@ static inline bool ts_job_runs(const ts_job *job) { return (job->own ? job->own 
 static inline bool ts_job_leads(const ts_job *job) { return job->part == 0 && !job->mute; }
 /* Job and part of a header. */
 void ts_job_head(const ts_job *job, Terse__Header *header);
-/* Heartbeats to all of its workers, at once. */
+/* A heartbeat to a worker, to all that have not gone: at once. */
+void ts_job_heartbeat(ts_job *job, uint32_t worker);
 void ts_job_heartbeats(ts_job *job);
 
 /* " of job b" where the server knows several, else "": for messages that name nobody. */

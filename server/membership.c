@@ -111,6 +111,14 @@ void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t fro
     member->from = from;
 }
 
+void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t since) {
+    ts_member *member = &membership->members[worker];
+    if (worker < membership->launched || since == 0) return;
+    membership->unborn -= member->unborn;
+    member->unborn = false;
+    member->since = since;
+}
+
 uint32_t ts_membership_ever(const ts_membership *membership, uint64_t version) {
     uint32_t ever = membership->launched;
     for (uint32_t w = membership->launched; w < membership->count; w++)

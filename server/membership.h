@@ -46,6 +46,7 @@ typedef struct {
     uint32_t told_life;         /* and which life; 0: none */
     uint32_t wants_in;          /* server 0: the life that would like to come back; 0: none */
     uint64_t lost_asked_us;     /* when server 0 was told last that nothing is heard of it */
+    bool unsure;                /* who leads since another's death: it is in here, but perhaps not at all servers */
 } ts_member;
 
 typedef struct {
@@ -89,6 +90,9 @@ bool ts_membership_heard(ts_membership *membership, uint32_t worker);
 void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t incarnation, uint64_t from);
 /* It is in from another step on than was said. */
 void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t from);
+
+/* A stand-in: since when the worker counts in ts_membership_ever, as its owner knows; 0: not, or from the beginning. */
+void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t since);
 
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);

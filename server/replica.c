@@ -7,13 +7,17 @@
 #include "common/base/mem.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/worker_place.h"
 
 #define LEADER_GRACE_US 1500000u /* beyond the deadline: so long whoever has to decide may take */
 
 terse_status ts_replica_watch_create(ts_server *server) {
     server->watch.on = server->config->servers.replicas > 0;
+    char id[TS_CKPT_ID_CHARS + 1];
     server->watch.dead = ts_mem_calloc(server->transport->servers, sizeof *server->watch.dead);
-    return server->watch.dead ? TERSE_OK : TERSE_ENOMEM;
+    TS_REQUIRE(server->watch.dead, TERSE_ENOMEM);
+    if (server->index == 0 && ts_ckpt_make_id(id) == TERSE_OK) (void)ts_ckpt_get_hex(id, &server->watch.epoch);
+    return TERSE_OK;
 }
 
 void ts_replica_watch_free(ts_server *server) {
@@ -48,6 +52,13 @@ uint32_t ts_replica_lead_peer(const ts_server *server) {
     return lead < server->transport->servers ? peer_of(server, lead) : server->transport->peer_count;
 }
 
+void ts_replica_heartbeat(const ts_server *server, Terse__Heartbeat *body, uint32_t *list) {
+    body->replicas = server->watch.on;
+    body->dead = list;
+    for (uint32_t s = 0; s < server->transport->servers && body->n_dead < server->watch.dead_count; s++)
+        if (server->watch.dead[s] && body->n_dead < TS_REPLICA_DEAD_LISTED) list[body->n_dead++] = s;
+}
+
 /* ---- parts ----------------------------------------------------------------------------------------------------------- */
 
 static terse_status copy_contract(const ts_job *own, ts_contract **contract, ts_config **config) {
@@ -70,9 +81,10 @@ static terse_status reserve(ts_job *job, bool owner) {
     replica->told = ts_mem_calloc(slices, sizeof *replica->told);
     replica->checks = ts_mem_calloc(slices, sizeof *replica->checks);
     TS_REQUIRE(replica->told && replica->checks, TERSE_ENOMEM);
-    if (owner) replica->left = ts_mem_calloc(job->members.count, sizeof *replica->left);
+    if (owner) replica->words = ts_mem_calloc(job->members.count, sizeof *replica->words);
     else replica->early = ts_mem_calloc(slices * job->members.count, sizeof *replica->early);
-    return replica->left || replica->early ? TERSE_OK : TERSE_ENOMEM;
+    replica->workers = job->members.count;
+    return replica->words || replica->early ? TERSE_OK : TERSE_ENOMEM;
 }
 
 static terse_status make_standin(ts_job *own, ts_job **out) {
@@ -80,12 +92,14 @@ static terse_status make_standin(ts_job *own, ts_job **out) {
     ts_job *job = NULL;
     ts_contract *contract = NULL;
     ts_config *config = NULL;
-    TS_TRY(ts_job_create(server, own->id, &job));
+    TS_TRY(ts_job_create(server, own->id, own->members.launched, &job));
     job->own = own;
     job->part = before(server, own->part);
     job->mute = !server->watch.dead[job->part];
     job->replica.peer = peer_of(server, job->part);
-    terse_status status = copy_contract(own, &contract, &config);
+    terse_status status = ts_reduce_grow(&job->reduce, own->members.count); /* some may have come already */
+    if (status == TERSE_OK) status = ts_membership_grow(&job->members, own->members.count, server->transport->self);
+    if (status == TERSE_OK) status = copy_contract(own, &contract, &config);
     if (status == TERSE_OK) {
         status = ts_job_begin(job, contract, config, own->contract_worker);
         if (status != TERSE_OK) {
@@ -126,19 +140,44 @@ terse_status ts_replica_allows(const ts_job *job, const ts_contract *contract, t
 
 void ts_replica_free(ts_job *job) {
     ts_replica *replica = &job->replica;
-    for (size_t i = 0; replica->early && i < (size_t)job->store.count * job->members.count; i++)
+    for (size_t i = 0; replica->early && i < (size_t)job->store.count * replica->workers; i++)
         ts_buffer_unref(replica->early[i].frame);
     ts_mem_free(replica->early);
-    ts_mem_free(replica->left);
+    ts_mem_free(replica->words);
     ts_mem_free(replica->told);
     ts_mem_free(replica->checks);
     *replica = (ts_replica){0};
+}
+
+terse_status ts_replica_grow(ts_job *job, uint32_t workers) {
+    ts_replica *replica = &job->replica;
+    size_t slices = job->store.count ? job->store.count : 1;
+    if (workers <= replica->workers || !(replica->words || replica->early)) return TERSE_OK;
+    if (replica->words) {
+        uint8_t *words = ts_mem_realloc(replica->words, workers, sizeof *words);
+        TS_REQUIRE(words, TERSE_ENOMEM);
+        memset(words + replica->workers, TS_REPLICA_SILENT, workers - replica->workers);
+        replica->words = words;
+    } else {
+        ts_replica_early *early = ts_mem_realloc(replica->early, workers * slices, sizeof *early);
+        TS_REQUIRE(early, TERSE_ENOMEM);
+        memset(early + replica->workers * slices, 0, (workers - replica->workers) * slices * sizeof *early);
+        replica->early = early;
+    }
+    replica->workers = workers;
+    return TERSE_OK;
 }
 
 ts_job *ts_replica_part(ts_job *own, uint32_t part) {
     if (part == 0 || part - 1 == own->part) return own;
     ts_job *standin = own->standin;
     return standin && part - 1 == standin->part && !standin->mute ? standin : NULL;
+}
+
+/* A first life has its number where its Hello was heard: not at a stand-in. */
+bool ts_replica_same_life(const ts_job *own, const ts_job *part, uint32_t worker) {
+    const ts_member *a = &own->members.members[worker], *b = &part->members.members[worker];
+    return a->incarnation == b->incarnation || (!a->returned && !b->returned);
 }
 
 void ts_replica_follow_members(ts_job *own) {
@@ -149,6 +188,8 @@ void ts_replica_follow_members(ts_job *own) {
         const ts_member *from = &own->members.members[w];
         ts_member *to = &part->members.members[w];
         uint32_t generation = part->members.generation;
+        to->peer = from->peer;
+        if (!ts_replica_same_life(own, part, w)) continue; /* the owner says that, too */
         bool left = from->state == TS_MEMBER_GONE && from->done_steps == 0; /* the owner says when, while it lives */
         if (from->done && (!left || !part->mute)) ts_membership_done(&part->members, w, from->done_steps);
         if (!part->mute) {
@@ -175,6 +216,8 @@ static void take_over(ts_job *part) {
     ts_log(TS_LOG_WARN, "replica", "the slices of a server that is dead are this one's now",
            "job=%s of=%u slices=%u version=%llu packets_held=%u", part->name, part->part, part->store.count,
            (unsigned long long)ts_store_version(&part->store), held);
+    ts_join_take_over(part);
+    if (part->part == 0) ts_place_lead_taken(part->server);
     ts_replica_follow_members(part->own);
     for (uint32_t w = 0; w < part->members.count; w++) part->members.members[w].reply_due = true;
     ts_checkpoint_take_over(part);
@@ -202,6 +245,7 @@ static void say_alive(ts_server *server, uint32_t peer) {
     for (uint32_t s = 0; s < server->transport->servers; s++)
         if (server->watch.dead[s]) list[body.n_dead++] = s;
     body.dead = list;
+    body.job_epoch = server->watch.epoch;
     header.part = server->index + 1;
     header.body_case = TERSE__HEADER__BODY_MIRROR;
     header.mirror = &body;
@@ -297,7 +341,7 @@ static void look_for_silence(ts_server *server) {
 
 void ts_replica_watch_tick(ts_server *server) {
     if (!server->watch.on || server->transport->servers < 2 || server->state != TS_SERVER_RUNNING) return;
-    if (ts_server_now(server) - server->watch.said_us >= ts_heartbeat_us(ts_server_deadline_us(server)))
+    if (server->watch.said_us == 0 || ts_server_now(server) - server->watch.said_us >= ts_heartbeat_us(ts_server_deadline_us(server)))
         say_alive_to_all(server);
     look_for_silence(server);
 }
@@ -331,6 +375,7 @@ terse_status ts_replica_message(ts_server *server, uint32_t peer, ts_buffer *buf
         return TERSE_OK;
     }
     if (message->kind == TERSE__MIRROR__KIND__ALIVE) {
+        if (server->watch.epoch == 0) server->watch.epoch = message->job_epoch;
         take_list(server, message->dead, message->n_dead, ts_server_peer_name(server, peer));
         return TERSE_OK;
     }
@@ -338,7 +383,11 @@ terse_status ts_replica_message(ts_server *server, uint32_t peer, ts_buffer *buf
     ts_job *own = server->jobs[header->job];
     own->replica.bytes_in += buffer->len;
     if (own->state != TS_JOB_RUNNING || !own->contract) return TERSE_OK; /* it will come again, or is not needed any more */
-    TS_REQUIRE(header->part - 1 < own->contract->servers && message->worker < own->members.count, TERSE_ECORRUPT);
+    TS_REQUIRE(header->part - 1 < own->contract->servers, TERSE_ECORRUPT);
+    bool joins = message->kind == TERSE__MIRROR__KIND__JOINED && !message->held;
+    if (joins && server->secret) ts_place_vouched(own, message->worker, message->incarnation);
+    if (joins && message->worker >= own->members.count) return TERSE_OK; /* it has not come to this server yet */
+    TS_REQUIRE(message->worker < own->members.count, TERSE_ECORRUPT);
     for (size_t i = 0; i < message->n_slices; i++)
         TS_REQUIRE(message->slices[i] < own->contract->server_slices[header->part - 1], TERSE_ECORRUPT);
     if (header->part - 1 == own->part && peer == own->replica.peer) return ts_replica_held(own, message);

@@ -34,18 +34,24 @@ typedef struct {
     uint64_t here_version, there_version, here_hash, there_hash;
 } ts_replica_check;
 
+#define TS_REPLICA_DEAD_LISTED 64u /* in one heartbeat: the job ends with the second death that matters, long before */
+
+/* What an owner has to say of a worker: one thing at a time. */
+typedef enum { TS_REPLICA_SILENT, TS_REPLICA_SAY_LEFT, TS_REPLICA_LEFT /* confirmed */, TS_REPLICA_SAY_JOINED } ts_replica_word;
+
 /* Of one part. All zero without replicas. */
 typedef struct {
     bool mirrors;             /* owner: the stand-in lives */
     uint32_t peer;            /* owner: the stand-in's; stand-in: the owner's */
-    uint8_t *left;            /* [own] owner: a worker: that it left is 1 to be said, 2 confirmed */
-    uint32_t leaving;         /* owner: workers whose leaving is not confirmed */
+    uint8_t *words;           /* [own] owner: a worker's ts_replica_word */
+    uint32_t leaving, joining; /* owner: workers whose leaving, and whose coming, is not confirmed */
     uint32_t *told;           /* [own] slices of one message */
     uint32_t told_count;
     uint64_t repeated_us;     /* owner: when what is not confirmed was last looked through */
     bool unconfirmed_sum;     /* owner: the last sum is not confirmed, and nobody has got it */
     uint64_t sum_said_us;
     ts_replica_early *early;  /* [own] stand-in: workers × slices */
+    uint32_t workers;         /* for so many there is room in these two */
     ts_replica_check *checks; /* [own] a slice */
     uint64_t forwarded, repeated, compared; /* packets, and comparisons of a slice's state */
     bool steady;
@@ -56,6 +62,7 @@ typedef struct {
 typedef struct {
     bool on;
     uint8_t *dead;       /* [own] a server: the job goes on without it */
+    uint64_t epoch;      /* server 0's number of this start; 0: not heard of yet */
     uint32_t dead_count;
     uint64_t said_us;    /* when ALIVE was last said */
     uint64_t last_dead_us;
@@ -71,6 +78,8 @@ bool ts_replica_is_dead(const struct ts_server *server, uint32_t number);
 uint32_t ts_replica_host(const struct ts_server *server, uint32_t part);
 /* Whether this server decides for all of them: it speaks for part 0. */
 bool ts_replica_leads(const struct ts_server *server);
+/* What a worker's heartbeat says of the servers. list: TS_REPLICA_DEAD_LISTED of them, as long as the message. */
+void ts_replica_heartbeat(const struct ts_server *server, Terse__Heartbeat *body, uint32_t *list);
 /* The peer that does; peer_count when nobody is left to. */
 uint32_t ts_replica_lead_peer(const struct ts_server *server);
 /* Says ALIVE, notices silence. */
@@ -86,10 +95,14 @@ void ts_replica_told_by_worker(struct ts_server *server, uint32_t peer, const Te
  */
 terse_status ts_replica_begin(struct ts_job *own) TERSE_NODISCARD;
 void ts_replica_free(struct ts_job *job);
+/* Room for further workers, of a part that has its contract. Returns TERSE_OK, TERSE_ENOMEM (unchanged). */
+terse_status ts_replica_grow(struct ts_job *job, uint32_t workers) TERSE_NODISCARD;
 /* Whether a job of this contract can have replicas, where they are on. reason: [out] */
 terse_status ts_replica_allows(const struct ts_job *job, const ts_contract *contract, ts_error *reason) TERSE_NODISCARD;
 /* The stand-in's part learns what this server knows of the workers. own: an own part. */
 void ts_replica_follow_members(struct ts_job *own);
+/* Whether two parts of a server mean the same life of a worker. */
+bool ts_replica_same_life(const struct ts_job *own, const struct ts_job *part, uint32_t worker);
 /* The part that a frame of a worker means; NULL when this server does not speak for it. */
 struct ts_job *ts_replica_part(struct ts_job *own, uint32_t part);
 /* The first worker is past the warm-up. */
@@ -109,6 +122,11 @@ size_t ts_replica_forward_set(struct ts_job *job, uint32_t *slices, size_t count
 void ts_replica_reached(struct ts_job *job, ts_slice_state *slice);
 /* Somebody is done or has left: an own part, before its rounds are looked at. */
 void ts_replica_members_changed(struct ts_job *job);
+/* The worker was let in, or its step was moved: until the stand-in knows, no round closes and no packet is forwarded. */
+void ts_replica_joins(struct ts_job *job, uint32_t worker);
+/* Whether the stand-in, where there is one, knows of all who have left, and that the worker has come in. */
+bool ts_replica_knows_left(const struct ts_job *job);
+bool ts_replica_knows_joined(const struct ts_job *job, uint32_t worker);
 /* A sum is there. Returns whether its answer has to wait. */
 bool ts_replica_sum(struct ts_job *job);
 /* Says again what is not confirmed. */
@@ -121,6 +139,8 @@ terse_status ts_replica_held(struct ts_job *job, const Terse__Mirror *message) T
 /* ---- replica_standin.c ---- */
 /* What the owner forwards. */
 terse_status ts_replica_take(struct ts_job *job, ts_buffer *buffer, const ts_frame *frame) TERSE_NODISCARD;
+/* What waits there of the worker was not confirmed, and never will be. */
+void ts_replica_forget_early(struct ts_job *job, uint32_t worker);
 /* The slice has come to a new version: packets that waited for it are held. The caller looks whether the round can close. */
 void ts_replica_catch_up(struct ts_job *job, ts_slice_state *slice);
 /* The slice has its first values from a checkpoint: likewise, and its round is looked at. */

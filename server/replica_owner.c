@@ -14,13 +14,15 @@
 #define CHECK_EVERY 16u        /* versions of a slice between two comparisons */
 
 bool ts_replica_holds_back(const ts_job *job, const ts_slice_state *slice) {
-    return job->replica.mirrors && (slice->unconfirmed > 0 || slice->unset || job->replica.leaving > 0);
+    const ts_replica *replica = &job->replica;
+    return replica->mirrors && (slice->unconfirmed > 0 || slice->unset || replica->leaving > 0 || replica->joining > 0);
 }
 
 /* ---- packets --------------------------------------------------------------------------------------------------------- */
 
 void ts_replica_admitted(ts_job *job, ts_slice_state *slice, uint32_t worker) {
     slice->slots[worker].unconfirmed = true;
+    slice->slots[worker].forwarded_us = 0;
     slice->unconfirmed++;
     job->replica.told[job->replica.told_count++] = slice->local;
 }
@@ -59,12 +61,12 @@ static bool send_packets(ts_job *job, uint32_t worker, const uint32_t *locals, u
 
 void ts_replica_forward(ts_job *job, uint32_t worker) {
     ts_replica *replica = &job->replica;
-    /* Without memory for it now the tick tries again. */
-    if (replica->told_count > 0) (void)send_packets(job, worker, replica->told, replica->told_count);
+    /* Else the stand-in could close the first round of one who comes in before it knows of it. Without memory now the tick tries again. */
+    if (replica->told_count > 0 && replica->joining == 0) (void)send_packets(job, worker, replica->told, replica->told_count);
     replica->told_count = 0;
 }
 
-/* What of a worker's packets was not confirmed in time. */
+/* What of a worker's packets was not confirmed in time, or had to wait. */
 static void repeat_packets(ts_job *job, uint32_t worker) {
     ts_replica *replica = &job->replica;
     uint64_t now_us = ts_server_now(job->server), step = 0;
@@ -72,7 +74,8 @@ static void repeat_packets(ts_job *job, uint32_t worker) {
     size_t bytes = 0;
     for (uint32_t s = 0; s < job->store.count; s++) {
         const ts_slot *slot = &job->store.slices[s].slots[worker];
-        if (!slot->unconfirmed || now_us - slot->forwarded_us < REPEAT_US) continue;
+        bool sent = slot->forwarded_us > 0;
+        if (!slot->unconfirmed || (sent && now_us - slot->forwarded_us < REPEAT_US)) continue;
         if (replica->told_count > 0 && (slot->step != step || slot->samples != samples || bytes + slot->len > TS_SERVER_FRAME_BYTES)) {
             ts_replica_forward(job, worker);
             bytes = 0;
@@ -81,7 +84,7 @@ static void repeat_packets(ts_job *job, uint32_t worker) {
         samples = slot->samples;
         bytes += slot->len + TS_BUNDLE_ENTRY_MAX_BYTES;
         replica->told[replica->told_count++] = s;
-        replica->repeated++;
+        replica->repeated += sent;
     }
     ts_replica_forward(job, worker);
 }
@@ -135,7 +138,7 @@ static void held_set(ts_job *job, const Terse__Mirror *message) {
     for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].reply_due = true;
 }
 
-/* ---- workers that leave ---------------------------------------------------------------------------------------------- */
+/* ---- workers that leave and come ------------------------------------------------------------------------------------- */
 
 static bool has_unconfirmed(const ts_job *job, uint32_t worker) {
     for (uint32_t s = 0; s < job->store.count; s++)
@@ -143,40 +146,102 @@ static bool has_unconfirmed(const ts_job *job, uint32_t worker) {
     return false;
 }
 
-/* Who left is told when the stand-in has all of its packets that are here: those are in the rounds, and no others. */
-static void say_left(ts_job *job) {
+static void say_left(ts_job *job, uint32_t worker) {
+    Terse__Mirror body = TERSE__MIRROR__INIT;
+    body.kind = TERSE__MIRROR__KIND__LEFT;
+    body.worker = worker;
+    body.incarnation = job->members.members[worker].incarnation;
+    body.since = job->members.members[worker].since;
+    body.from = job->members.floor; /* a life that is over before its coming was confirmed may have moved it */
+    ts_replica_say(job, &body);
+}
+
+static void say_joined(ts_job *job, uint32_t worker) {
+    const ts_member *member = &job->members.members[worker];
+    Terse__Mirror body = TERSE__MIRROR__INIT;
+    uint64_t *next = ts_mem_calloc((size_t)job->store.count + 1, sizeof *next);
+    if (!next) return; /* the tick tries again */
+    for (uint32_t s = 0; s < job->store.count; s++) next[s] = job->store.slices[s].slots[worker].settled;
+    body.kind = TERSE__MIRROR__KIND__JOINED;
+    body.worker = worker;
+    body.incarnation = member->incarnation;
+    body.from = member->from;
+    body.since = member->since;
+    body.n_next = job->store.count;
+    body.next = next;
+    ts_replica_say(job, &body);
+    ts_mem_free(next);
+}
+
+/*
+ * Who left is told when the stand-in has all of its packets that are here: those are in the rounds, and no others. And not
+ * before it knows of who has come in: else it might close that one's first round, for which nobody else is waited.
+ */
+static void say_words(ts_job *job) {
+    const ts_replica *replica = &job->replica;
     for (uint32_t w = 0; w < job->members.count; w++) {
-        if (job->replica.left[w] != 1 || has_unconfirmed(job, w)) continue;
-        Terse__Mirror body = TERSE__MIRROR__INIT;
-        body.kind = TERSE__MIRROR__KIND__LEFT;
-        body.worker = w;
-        ts_replica_say(job, &body);
+        if (replica->words[w] == TS_REPLICA_SAY_JOINED) say_joined(job, w);
+        else if (replica->words[w] == TS_REPLICA_SAY_LEFT && replica->joining == 0 && !has_unconfirmed(job, w)) say_left(job, w);
     }
 }
 
 void ts_replica_members_changed(ts_job *job) {
+    ts_replica *replica = &job->replica;
+    bool news = false;
     if (job->own) return;
-    if (job->replica.mirrors) {
-        uint32_t before = job->replica.leaving;
-        for (uint32_t w = 0; w < job->members.count; w++) {
-            const ts_member *member = &job->members.members[w];
-            if (job->replica.left[w] || member->state != TS_MEMBER_GONE || member->done_steps > 0) continue;
-            job->replica.left[w] = 1;
-            job->replica.leaving++;
-        }
-        if (job->replica.leaving > before) say_left(job);
+    for (uint32_t w = 0; replica->mirrors && w < job->members.count; w++) {
+        const ts_member *member = &job->members.members[w];
+        bool known = replica->words[w] == TS_REPLICA_SAY_LEFT || replica->words[w] == TS_REPLICA_LEFT || member->unborn;
+        if (known || member->state != TS_MEMBER_GONE || member->done_steps > 0) continue;
+        replica->joining -= replica->words[w] == TS_REPLICA_SAY_JOINED;
+        replica->words[w] = TS_REPLICA_SAY_LEFT;
+        replica->leaving++;
+        news = true;
     }
+    if (news) say_words(job);
     ts_replica_follow_members(job);
+}
+
+void ts_replica_joins(ts_job *job, uint32_t worker) {
+    ts_replica *replica = &job->replica;
+    if (!replica->mirrors) return;
+    replica->joining += replica->words[worker] != TS_REPLICA_SAY_JOINED;
+    replica->words[worker] = TS_REPLICA_SAY_JOINED;
+    say_joined(job, worker);
+}
+
+bool ts_replica_knows_left(const ts_job *job) { return !job->replica.mirrors || job->replica.leaving == 0; }
+
+bool ts_replica_knows_joined(const ts_job *job, uint32_t worker) {
+    return !job->replica.mirrors || job->replica.words[worker] != TS_REPLICA_SAY_JOINED;
 }
 
 static void consider_all(ts_job *job) {
     for (uint32_t s = 0; s < job->store.count; s++) ts_rounds_consider(job, &job->store.slices[s]);
 }
 
-static void held_left(ts_job *job, uint32_t worker) {
-    if (job->replica.left[worker] != 1) return;
-    job->replica.left[worker] = 2;
+static void held_left(ts_job *job, const Terse__Mirror *message) {
+    uint8_t *word = &job->replica.words[message->worker];
+    if (*word != TS_REPLICA_SAY_LEFT || message->incarnation != job->members.members[message->worker].incarnation) return;
+    *word = TS_REPLICA_LEFT;
     if (--job->replica.leaving == 0) consider_all(job);
+}
+
+static void repeat_all(ts_job *job) {
+    for (uint32_t w = 0; w < job->members.count; w++) repeat_packets(job, w);
+}
+
+static void held_joined(ts_job *job, const Terse__Mirror *message) {
+    const ts_member *member = &job->members.members[message->worker];
+    uint8_t *word = &job->replica.words[message->worker];
+    if (*word != TS_REPLICA_SAY_JOINED || message->incarnation != member->incarnation || message->from != member->from) return;
+    *word = TS_REPLICA_SILENT;
+    if (--job->replica.joining == 0) {
+        repeat_all(job);
+        say_words(job);
+        consider_all(job);
+    }
+    ts_join_confirmed(job, message->worker);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------------------ */
@@ -187,8 +252,13 @@ static void say_sum(ts_job *job) {
     body.sequence = job->reduce.last;
     body.n_values = job->reduce.sum_count;
     body.values = job->reduce.sum;
+    body.away = ts_mem_calloc(job->members.count, sizeof *body.away);
+    if (!body.away) return; /* the tick tries again */
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (job->members.members[w].away) body.away[body.n_away++] = w;
     job->replica.sum_said_us = ts_server_now(job->server);
     ts_replica_say(job, &body);
+    ts_mem_free(body.away);
 }
 
 bool ts_replica_sum(ts_job *job) {
@@ -214,7 +284,7 @@ static void held_packets(ts_job *job, const Terse__Mirror *message) {
         slice->unconfirmed--;
         ts_rounds_consider(job, slice);
     }
-    if (job->replica.left[message->worker] == 1) say_left(job);
+    if (job->replica.words[message->worker] == TS_REPLICA_SAY_LEFT) say_words(job);
 }
 
 terse_status ts_replica_held(ts_job *job, const Terse__Mirror *message) {
@@ -222,7 +292,8 @@ terse_status ts_replica_held(ts_job *job, const Terse__Mirror *message) {
     switch (message->kind) {
     case TERSE__MIRROR__KIND__PACKETS: held_packets(job, message); return TERSE_OK;
     case TERSE__MIRROR__KIND__SET: held_set(job, message); return TERSE_OK;
-    case TERSE__MIRROR__KIND__LEFT: held_left(job, message->worker); return TERSE_OK;
+    case TERSE__MIRROR__KIND__LEFT: held_left(job, message); return TERSE_OK;
+    case TERSE__MIRROR__KIND__JOINED: held_joined(job, message); return TERSE_OK;
     case TERSE__MIRROR__KIND__REDUCED: held_sum(job, message->sequence); return TERSE_OK;
     default: return TERSE_ECORRUPT;
     }
@@ -230,7 +301,7 @@ terse_status ts_replica_held(ts_job *job, const Terse__Mirror *message) {
 
 void ts_replica_stop_mirroring(ts_job *job) {
     job->replica.mirrors = false;
-    job->replica.leaving = 0;
+    job->replica.leaving = job->replica.joining = 0;
     for (uint32_t s = 0; s < job->store.count; s++) {
         ts_slice_state *slice = &job->store.slices[s];
         for (uint32_t w = 0; w < job->members.count; w++) slice->slots[w].unconfirmed = false;
@@ -251,8 +322,8 @@ void ts_replica_owner_tick(ts_job *job) {
     replica->repeated_us = now_us;
     /* While our own bytes stand in the queue nothing can be said of the other side. */
     if (server->transport->ops->queued(server->transport, replica->peer) > 0) return;
-    for (uint32_t w = 0; w < job->members.count; w++) repeat_packets(job, w);
-    if (replica->leaving > 0) say_left(job);
+    if (replica->joining == 0) repeat_all(job);
+    if (replica->leaving > 0 || replica->joining > 0) say_words(job);
     if (replica->unconfirmed_sum && now_us - replica->sum_said_us >= REPEAT_US) say_sum(job);
 }
 

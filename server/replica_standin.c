@@ -9,7 +9,7 @@
 #include "server/peer_link.h"
 
 static ts_replica_early *early_of(ts_job *job, const ts_slice_state *slice, uint32_t worker) {
-    return &job->replica.early[(size_t)slice->local * job->members.count + worker];
+    return &job->replica.early[(size_t)worker * job->store.count + slice->local];
 }
 
 static void say_held(ts_job *job, uint32_t worker, uint64_t step, uint32_t *slices, uint32_t count) {
@@ -103,19 +103,63 @@ static terse_status take_set(ts_job *job, const ts_frame *frame) {
     return status == TERSE_EAGAIN ? TERSE_OK : status;
 }
 
-static void take_left(ts_job *job, uint32_t worker) {
-    ts_membership_gone(&job->members, worker);
-    job->members.members[worker].done_steps = 0; /* what has not come will not come */
-    ts_job_membership_changed(job);
+static void say_held_word(ts_job *job, const Terse__Mirror *message) {
     Terse__Mirror body = TERSE__MIRROR__INIT;
-    body.kind = TERSE__MIRROR__KIND__LEFT;
+    body.kind = message->kind;
     body.held = true;
-    body.worker = worker;
+    body.worker = message->worker;
+    body.incarnation = message->incarnation;
+    body.from = message->from;
     ts_replica_say(job, &body);
 }
 
+static void take_left(ts_job *job, const Terse__Mirror *message) {
+    ts_member *member = &job->members.members[message->worker];
+    if (message->incarnation < member->incarnation) return; /* said of a former life */
+    ts_membership_gone(&job->members, message->worker);
+    member->incarnation = message->incarnation; /* whose coming may not have been heard of here */
+    member->done_steps = 0; /* what has not come will not come */
+    ts_membership_date(&job->members, message->worker, message->since);
+    if (message->from > job->members.floor) job->members.floor = message->from;
+    ts_job_membership_changed(job);
+    say_held_word(job, message);
+}
+
+/* It would be in rounds here that the owner closes without it, or the other way round. */
+static bool is_passed(const ts_job *job, uint64_t from) {
+    for (uint32_t s = 0; s < job->store.count; s++)
+        if (job->store.slices[s].version > from) return true;
+    return false;
+}
+
+static terse_status take_joined(ts_job *job, const Terse__Mirror *message) {
+    uint32_t worker = message->worker;
+    const ts_member *member = &job->members.members[worker];
+    bool known = member->state == TS_MEMBER_ATTACHED && member->incarnation == message->incarnation;
+    bool former = message->incarnation < member->incarnation || (message->incarnation == member->incarnation && !known);
+    TS_REQUIRE(message->n_next == job->store.count && message->incarnation > 0, TERSE_ECORRUPT);
+    if (former || (known && message->from < member->from) || !ts_job_initialised(job)) return TERSE_OK;
+    if (!known || member->from != message->from) {
+        if (is_passed(job, message->from)) {
+            ts_job_fail(job, TERSE_ECORRUPT, "server %u lets %s in at step %llu, which its stand-in, server %u, is past", job->part,
+                        ts_job_worker_name(ts_job_own(job), worker), (unsigned long long)message->from, job->server->index);
+            return TERSE_OK;
+        }
+        ts_join_enter(job, worker, message->incarnation, message->from);
+        ts_membership_date(&job->members, worker, message->since);
+        for (uint32_t s = 0; s < job->store.count; s++) job->store.slices[s].slots[worker].settled = message->next[s];
+        ts_job_membership_changed(job);
+        ts_replica_follow_members(job->own); /* it may have said here already that it is done */
+    }
+    say_held_word(job, message);
+    return TERSE_OK;
+}
+
 static terse_status take_sum(ts_job *job, const Terse__Mirror *message) {
+    for (size_t i = 0; i < message->n_away; i++) TS_REQUIRE(message->away[i] < job->members.count, TERSE_ECORRUPT);
     TS_TRY(ts_reduce_adopt(job, message->sequence, message->values, message->n_values));
+    for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].away = false;
+    for (size_t i = 0; i < message->n_away; i++) job->members.members[message->away[i]].away = true;
     Terse__Mirror body = TERSE__MIRROR__INIT;
     body.kind = TERSE__MIRROR__KIND__REDUCED;
     body.held = true;
@@ -130,13 +174,22 @@ terse_status ts_replica_take(ts_job *job, ts_buffer *buffer, const ts_frame *fra
     switch (message->kind) {
     case TERSE__MIRROR__KIND__PACKETS: return take_packets(job, buffer, frame);
     case TERSE__MIRROR__KIND__SET: return take_set(job, frame);
-    case TERSE__MIRROR__KIND__LEFT: take_left(job, message->worker); return TERSE_OK;
+    case TERSE__MIRROR__KIND__LEFT: take_left(job, message); return TERSE_OK;
+    case TERSE__MIRROR__KIND__JOINED: return take_joined(job, message);
     case TERSE__MIRROR__KIND__REDUCED: return take_sum(job, message);
     case TERSE__MIRROR__KIND__CHECK:
         TS_REQUIRE(message->n_slices == 1, TERSE_ECORRUPT);
         ts_replica_compare(job, message->slices[0], message->version, message->hash, false);
         return TERSE_OK;
     default: return TERSE_ECORRUPT;
+    }
+}
+
+void ts_replica_forget_early(ts_job *job, uint32_t worker) {
+    for (uint32_t s = 0; job->replica.early && s < job->store.count; s++) {
+        ts_replica_early *early = early_of(job, &job->store.slices[s], worker);
+        ts_buffer_unref(early->frame);
+        *early = (ts_replica_early){0};
     }
 }
 

@@ -41,7 +41,7 @@ static terse_status add_jobs(ts_server *server) {
     server->jobs = jobs;
     for (; server->job_count < count; server->running_jobs++) {
         uint32_t j = server->job_count;
-        TS_TRY(ts_job_create(server, j, &jobs[j]));
+        TS_TRY(ts_job_create(server, j, server->transport->jobs[j].workers, &jobs[j]));
         server->job_count++;
     }
     uint32_t limit = server->config->limits.jobs;

@@ -10,8 +10,8 @@
 #include "server/job.h"
 #include "server/peer_link.h"
 
-static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdict, terse_status status,
-                    const char *reason) {
+static void welcome_life(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdict, terse_status status, const char *reason,
+                         uint32_t incarnation) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Welcome body = TERSE__WELCOME__INIT;
     ts_job_head(job, &header);
@@ -20,6 +20,7 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     body.verdict = verdict;
     body.status = (uint32_t)status;
     if (reason) body.reason = (char *)(uintptr_t)reason;
+    body.incarnation = incarnation;
     body.generation = job->members.generation;
     body.initialised = ts_job_initialised(job);
     body.version = ts_store_version(&job->store);
@@ -40,6 +41,10 @@ static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdic
     }
     ts_link_control(job->server, ts_job_peer(job, worker), &header);
     ts_mem_free(next);
+}
+
+static void welcome(ts_job *job, uint32_t worker, Terse__Welcome__Verdict verdict, terse_status status, const char *reason) {
+    welcome_life(job, worker, verdict, status, reason, 0);
 }
 
 void ts_session_welcome_back(struct ts_job *job, uint32_t worker) {
@@ -109,7 +114,7 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
     uint32_t incarnation = hello->incarnation ? hello->incarnation : 1;
     if (member->said_hello && incarnation != member->incarnation) {
         /* Its packets would be taken for those of its former life. */
-        ts_session_refuse_alone(job, worker, TERSE_ESTATE, "a later life of this worker is attached");
+        welcome_life(job, worker, TERSE__WELCOME__VERDICT__REFUSED, TERSE_ESTATE, "a later life of this worker is attached", incarnation);
         return TERSE_OK;
     }
     if (member->state == TS_MEMBER_ATTACHED && memcmp(member->digest, hello->digest.data, TS_DIGEST_BYTES) != 0)

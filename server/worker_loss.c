@@ -65,7 +65,7 @@ static void send_all(ts_job *job, uint32_t peer) {
 /* With the command that brings it back: once, where the job is led. */
 static void say_lost(const ts_job *job, uint32_t worker, const char *why, uint32_t used, uint32_t missing) {
     char command[2048] = "", hint[2080] = "";
-    if (ts_job_leads(job)) ts_place_command(job, worker, command, sizeof command);
+    if (ts_replica_leads(job->server)) ts_place_command(job, worker, command, sizeof command);
     if (command[0]) snprintf(hint, sizeof hint, " bring_back=\"%s\"", command);
     ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
            "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u%s",
@@ -90,6 +90,12 @@ static void give_up(ts_job *job, uint32_t worker, const char *why) {
 }
 
 void ts_loss_give_up(struct ts_job *job, uint32_t worker, const char *why) { give_up(job, worker, why); }
+
+void ts_loss_say(struct ts_job *job, uint32_t worker) {
+    uint32_t lead = ts_replica_lead_peer(job->server);
+    if (ts_replica_leads(job->server)) send_all(job, UINT32_MAX);
+    else if (lead < job->server->transport->peer_count) send_lost(job, lead, &worker, 1);
+}
 
 bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why) {
     ts_member *member = &job->members.members[worker];
@@ -158,4 +164,5 @@ void ts_loss_tell(struct ts_job *job, uint32_t worker) {
     if (ts_server_now(job->server) - job->server->links[peer].last_abort_us < TELL_AGAIN_US) return;
     ts_link_stale(job->server, peer, job->id, job->members.members[worker].incarnation,
                   "nothing was heard of this worker for consistency.deadline_s, and the job has gone on without it");
+    if (job->server->watch.dead_count > 0) ts_job_heartbeat(job, worker); /* it may wait for one of those */
 }

@@ -20,6 +20,8 @@ struct ts_job;
 bool ts_loss_note(struct ts_job *job, uint32_t worker, const char *why);
 /* Gives it up here, unless that was done before. */
 void ts_loss_give_up(struct ts_job *job, uint32_t worker, const char *why);
+/* Tells the other servers of whom this one leads, or the one that does, that the worker is lost. */
+void ts_loss_say(struct ts_job *job, uint32_t worker);
 /* From another server. Returns TERSE_OK, TERSE_ECORRUPT. */
 terse_status ts_loss_message(struct ts_job *job, uint32_t peer, const Terse__Lost *message) TERSE_NODISCARD;
 /* The same for a job that has ended here: another server has still to learn of whom it was without. */

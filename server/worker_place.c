@@ -101,8 +101,14 @@ static bool is_free(const ts_job *job, uint32_t worker, const ts_transport_place
            process_has_ended(job, worker);
 }
 
-/* A job that has more workers takes more memory: delta's state, and without rounds the packet log. */
+/*
+ * A job that has more workers takes more memory: delta's state, and without rounds the packet log. With EF21 a mean is over all who
+ * have been in: a life that is half in when a server dies has been, at some servers.
+ */
 static terse_status check_room(const ts_job *job, uint32_t workers, ts_error *reason) {
+    if (job->server->watch.on && ts_config_estimates(job->config))
+        return ts_error_set(reason, TERSE_EUNSUPPORTED, "with servers.replicas no further worker comes into job %s, whose "
+                            "error_feedback.variant is ef21; those that it has had can come back", job->name);
     for (uint32_t s = 0; s < job->contract->servers; s++) {
         uint64_t need = 0, limit = ts_job_memory_limit(job);
         terse_status status = ts_job_memory_for(job, s, workers, &need);
@@ -161,6 +167,8 @@ static const char *job_objection(const ts_job *job) {
 terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
                            ts_error *reason) {
     ts_job *job = NULL;
+    TS_REQUIRE(ts_replica_leads(server), ts_error_set(reason, TERSE_EAGAIN, "server %u does not lead; ask the one that does",
+                                                      server->index));
     TS_TRY(find_job(server, wish[0].job, &job, reason));
     const char *why = server->draining ? "the servers are about to end" : job_objection(job);
     if (why) return ts_error_set(reason, TERSE_ESTATE, "nobody can come into job %s: %s", job->name, why);
@@ -180,15 +188,21 @@ terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uin
 /* ---- room for it ------------------------------------------------------------------------------------------------------------ */
 
 /* The first two come of no server 0 that has the same config. */
+static terse_status grow_part(ts_job *part, uint32_t count) {
+    if (part->contract) TS_TRY(ts_store_grow(&part->store, part->contract, count));
+    TS_TRY(ts_reduce_grow(&part->reduce, count));
+    TS_TRY(ts_quorums_grow(&part->members.quorums, count));
+    TS_TRY(ts_replica_grow(part, count));
+    return ts_membership_grow(&part->members, count, part->server->transport->self);
+}
+
+/* With a stand-in's part that first: of it nobody hears before the own one has room. */
 static terse_status grow(ts_job *job, uint32_t count) {
     bool more = count > job->members.count;
     TS_REQUIRE(!more || count <= job->server->config->limits.workers, TERSE_ELIMIT);
-    TS_REQUIRE(!more || !job->standin, TERSE_EUNSUPPORTED);
     if (more && job->contract) TS_TRY(ts_job_memory_for(job, job->server->index, count, NULL));
-    if (job->contract) TS_TRY(ts_store_grow(&job->store, job->contract, count));
-    TS_TRY(ts_reduce_grow(&job->reduce, count));
-    TS_TRY(ts_quorums_grow(&job->members.quorums, count));
-    return ts_membership_grow(&job->members, count, job->server->transport->self);
+    if (job->standin) TS_TRY(grow_part(job->standin, count));
+    return grow_part(job, count);
 }
 
 /* The job that a peer has come into, with room for it; NULL: it has ended, or there is no room, and the peer is dropped. */
@@ -210,6 +224,7 @@ static void give_place(ts_server *server, uint32_t p, bool in) {
     if (!job) return;
     ts_member *member = &job->members.members[server->transport->peers[p].index];
     member->peer = p;
+    if (job->standin) job->standin->members.members[server->transport->peers[p].index].peer = p;
     server->links[p].last_heard_us = ts_server_now(server);
     if (in) return;
     member->coming = true;
@@ -252,9 +267,9 @@ void ts_place_proven(ts_server *server, uint32_t peer) {
     if (member && member->peer == peer) return; /* on server 0's word */
     if (member && is_coming(job, from->index) && server->links[member->peer].proven) return; /* another was first: it is told so */
     /* It came for the place of a dead worker, and took so long that another has it by now: it is told so. */
-    if (member && server->index == 0 && !member->lost && is_held(job, from->index) && !process_has_ended(job, from->index)) return;
+    if (member && ts_replica_leads(server) && !member->lost && is_held(job, from->index) && !process_has_ended(job, from->index)) return;
     /* Other servers are asked by who was let in at server 0, of which this one has heard. */
-    give_place(server, peer, server->index > 0 && member && member->state == TS_MEMBER_ATTACHED);
+    give_place(server, peer, !ts_replica_leads(server) && member && member->state == TS_MEMBER_ATTACHED);
 }
 
 void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation) {
@@ -272,10 +287,17 @@ void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation)
 static void say_something(const ts_job *job, uint32_t peer) {
     Terse__Header header = TERSE__HEADER__INIT;
     Terse__Heartbeat body = TERSE__HEARTBEAT__INIT;
+    uint32_t dead[TS_REPLICA_DEAD_LISTED];
+    ts_replica_heartbeat(job->server, &body, dead);
     ts_job_head(job, &header);
     header.body_case = TERSE__HEADER__BODY_HEARTBEAT;
     header.heartbeat = &body;
     ts_link_control(job->server, peer, &header);
+}
+
+void ts_place_lead_taken(ts_server *server) {
+    for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++)
+        if (server->links[p].suing_us) server->links[p].suing_us = ts_server_now(server);
 }
 
 void ts_place_over(const struct ts_job *job) {
@@ -293,7 +315,7 @@ static void look_at_suitors(const ts_job *job) {
     for (uint32_t p = 0; server->suitors > 0 && p < server->link_count; p++) {
         ts_link *link = &server->links[p];
         if (!link->suing_us || server->transport->peers[p].job != job->id) continue;
-        bool late = server->index == 0 && ts_server_now(server) - link->suing_us > ts_config_start_us(server->config);
+        bool late = ts_replica_leads(server) && ts_server_now(server) - link->suing_us > ts_config_start_us(server->config);
         if (!late && link->lost_us == 0 && ts_link_quiet(server, p)) say_something(job, p);
         if (!late && link->lost_us == 0) continue;
         stop_suing(server, p);
@@ -337,7 +359,7 @@ void ts_place_tick(struct ts_job *job) {
                "job=%s step=%llu orphan_s=%g bring_back=\"%s\"", job->name, (unsigned long long)ts_store_version(&job->store), most_s,
                command);
     }
-    double patience_s = ts_job_leads(job) ? most_s : most_s + job->server->config->consistency.deadline_s; /* server 0 says it before */
+    double patience_s = ts_replica_leads(job->server) ? most_s : most_s + job->server->config->consistency.deadline_s; /* server 0 says it before */
     if ((double)(now_us - job->orphaned_us) / 1e6 < patience_s) return;
     for (uint32_t w = 0; w < job->members.count; w++)
         if (is_coming(job, w)) return;

@@ -26,6 +26,8 @@ void ts_place_proven(ts_server *server, uint32_t peer);
  * with one after all takes its place.
  */
 void ts_place_vouched(struct ts_job *job, uint32_t worker, uint32_t incarnation);
+/* This server leads from now on: whoever has come for a place, and asked another server so far, has all its time again. */
+void ts_place_lead_taken(ts_server *server);
 /* The job has ended: nobody comes for its places any more. */
 void ts_place_over(const struct ts_job *job);
 

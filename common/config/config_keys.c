@@ -112,7 +112,8 @@ const ts_config_key ts_config_keys[] = {
      .doc = "1: a second server, the next one, holds each slice, too, and takes over when the first one dies: nothing that was "
             "acknowledged is lost, and the job goes on. Takes twice the servers' memory and work, and two servers at least. "
             "With `consistency.mode` `bsp` and `consistency.stragglers` `wait`, without relays. Then `checkpoint.dir` must be one "
-            "folder for all servers."},
+            "folder for all servers. Workers come back and in as without it, but no further ones with `error_feedback.variant` "
+            "`ef21`."},
     {"servers.history", TS_KEY_U32, AT(servers.history), "16", .low = 1, .high = 1024, .unit = "packets",
      .doc = "Pull packets of each slice kept for workers that are behind; older ones get a snapshot."},
 

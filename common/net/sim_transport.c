@@ -275,8 +275,9 @@ void ts_sim_join(ts_sim_network *network) {
 /* Server 0 gives the process a place, and the first `servers` let it in there. peer: [out] its endpoint. */
 static terse_status let_in(ts_sim_network *network, const ts_transport_wish *wish, uint32_t servers, ts_transport_place *place,
                            uint32_t *peer, ts_error *reason) {
-    ts_transport_handler *leader = &network->endpoints[0].base.handler;
-    uint32_t p = network->arrived;
+    uint32_t p = network->arrived, first = 0;
+    while (first + 1 < network->options.servers && network->dead[first]) first++; /* who stands in for it leads */
+    ts_transport_handler *leader = &network->endpoints[first].base.handler;
     TS_REQUIRE(p < network->peers && leader->on_wish, TERSE_ELIMIT);
     TS_TRY(leader->on_wish(leader->context, wish, 1, place, reason));
     network->arrived++;

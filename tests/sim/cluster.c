@@ -200,7 +200,7 @@ static void note_return(cluster *c, uint32_t w) {
         if (ts_client_gives_back(me->client, s, &step))
             ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_GIVEN_BACK, .worker = w, .slice = s, .step = step});
     ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_BACK, .worker = w});
-    c->result->returns++;
+    if (c->result->returns++ == 0) c->result->first_return_us = ts_sim_now_us(c->network);
     bool summing = me->sum && !ts_client_reduced(me->client, me->sum, &(double){0}, 1); /* its call goes on */
     if (!summing) ts_client_set_sums(me->client, me->sum = 0); /* the only one is after the last step */
     note_holdings(c, w);

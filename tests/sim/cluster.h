@@ -120,6 +120,7 @@ typedef struct {
 typedef struct {
     bool finished;      /* every server FINISHED, every worker done */
     uint64_t returns;   /* how often a worker came back, or came */
+    uint64_t first_return_us; /* when the first did; 0: none has */
     bool absent[TS_CLUSTER_WORKERS]; /* with comes_anew: it was dead at the end, or had come too late */
     bool missed[TS_CLUSTER_WORKERS]; /* was given up, and came back when the others had finished */
     bool ended;         /* nobody is running any more, well or not */

@@ -19,7 +19,8 @@ static bool come(cluster *c, uint32_t w) {
     }
     terse_status status = ts_sim_come(c->network, &wish, &number, &me->peer, &reason);
     if (status == TERSE_OK && number != w) ts_cluster_note_failure(c, "worker", w, "it was given another's place");
-    bool over = ts_server_get_state(c->servers[0]) != TS_SERVER_RUNNING;
+    uint32_t leads = c->dead[0] ? 1 : 0;
+    bool over = c->dead[leads] || ts_server_get_state(c->servers[leads]) != TS_SERVER_RUNNING;
     me->back_us = status == TERSE_OK || over ? 0 : ts_sim_now_us(c->network) + RETRY_US;
     return status == TERSE_OK;
 }

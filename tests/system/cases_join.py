@@ -406,7 +406,43 @@ def new_worker_and_checkpoint(folder, seconds):
     assert got[0]["parameters_xxh3"] == got[1]["parameters_xxh3"], got
 
 
+def with_replicas(victim):
+    """Back, and further ones, in a job whose servers have replicas; then a server dies, and a worker is missed and comes back by itself."""
+    def case(folder, seconds):
+        sets_of_servers = SERVER + ["servers.replicas=1", "limits.workers=5"]
+        with Daemon(folder, CONFIG, servers=3, overrides=sets_of_servers) as daemon, Job(folder, daemon, seconds) as job:
+            run = job.begin(3)
+            ranks = run.ranks()
+            kill(ranks[1], signal.SIGKILL)
+            lost(daemon, 1)
+            back = job.come(1)
+            job.is_in(back, 1)
+            further = job.come("any")
+            job.is_in(further, 3)
+            for words in ("a worker is back", "a new worker has come in"):
+                assert f'msg="{words}"' in daemon.log(), daemon.log()
+            kill(daemon.server(victim), signal.SIGKILL)
+            dead = "the slices of a server that is dead are this one's now"
+            daemon.wait_until(lambda: dead in daemon.log(), 30, "the stand-in takes its place")
+            for worker, its_run in enumerate((run, back, run, further)):
+                job.trains(its_run, worker)
+            given_up = daemon.log().count("a worker is lost")
+            kill(ranks[2], signal.SIGSTOP)
+            daemon.wait_until(lambda: daemon.log().count("a worker is lost") >= given_up + 2, 40, "both that live give it up")
+            kill(ranks[2], signal.SIGCONT)
+            job.trains(run, 2)
+            assert daemon.log().count('msg="a worker is back"') == 2, daemon.log()
+            refused(job.come("any"), f"server {victim} of the daemon")  # no door is there for a new process
+            job.stop(run, back, further)
+            job.audit({0, 1, 2, 3})
+            assert "do not agree on version" not in daemon.log(), daemon.log()
+    return case
+
+
 CASES = [
+    ("join-replicas-and-server-0-dies", 150, with_replicas(0)),
+    ("join-replicas-and-server-1-dies", 150, with_replicas(1)),
+    ("join-replicas-and-server-2-dies", 150, with_replicas(2)),
     ("join-new-worker-and-checkpoint", 150, new_worker_and_checkpoint),
     ("join-killed-worker-by-number", 120, killed_and_back(1)),
     ("join-killed-worker-by-what-it-kept", 120, killed_and_back("any")),

@@ -489,6 +489,61 @@ START_TEST(no_manifest_is_written_without_the_servers_parts) {
 }
 END_TEST
 
+/* The newest complete one before the last step. Returns whether there is one. */
+static bool newest_before(const char *name, uint64_t last, char *path, size_t capacity) {
+    ts_ckpt_found *list = NULL;
+    size_t count = 0, at = 0;
+    char dir[96];
+    snprintf(dir, sizeof dir, "%s/%s", folder, name);
+    ck_assert_ok(ts_ckpt_scan(dir, &list, &count, NULL));
+    for (size_t i = 0; i < count; i++)
+        if (list[i].committed && list[i].version < last) at = i + 1;
+    if (at > 0) snprintf(path, capacity, "%s/%s", dir, list[at - 1].name);
+    ts_mem_free(list);
+    return at > 0;
+}
+
+/* A worker is given up and comes back, and a server dies: what is written after that holds who is back, and goes on with the same bits. */
+static bool hold_who_is_back(uint64_t seed) {
+    enum { LONG = 40 };
+    ts_cluster_spec spec = spec_of(seed);
+    ts_cluster_result got, rest;
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 79));
+    char path[192];
+    if (spec.network.workers < 2) spec.network.workers = 2;
+    spec.total_steps = LONG;
+    for (uint32_t w = 0; w < spec.network.workers; w++) {
+        spec.steps[w] = LONG;
+        spec.think_us[w] += 800000;
+    }
+    spec.sleep_after[1] = 3;
+    spec.sleep_us[1] = 12 * SECOND;
+    spec.kill_at_us = 1 * SECOND + ts_random_below(&random, 30 * SECOND);
+    spec.kill_peer = ts_random_below(&random, ts_random_below(&random, 2) ? 1 : spec.network.servers);
+    run(spec, "run", 4, 100, "never", &got);
+    must_finish(seed, "run", &spec, &got);
+    bool back = got.returns > 0 && !got.missed[1] && newest_before("run", LONG, path, sizeof path);
+    if (back) {
+        ts_cluster_spec undisturbed = spec;
+        undisturbed.kill_at_us = undisturbed.sleep_after[1] = 0;
+        run(undisturbed, "rest", 4, 1, path, &rest);
+        must_finish(seed, path, &undisturbed, &rest);
+        same(seed, path, &rest, &got, spec.network.workers);
+        ts_cluster_result_free(&rest);
+    }
+    ts_cluster_result_free(&got);
+    empty();
+    return back;
+}
+
+START_TEST(checkpoints_hold_workers_that_have_come_back) {
+    range seeds = seeds_of(72000, SEEDS / 2);
+    unsigned back = 0;
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) back += hold_who_is_back(seed);
+    if (seeds.count > 1) ck_assert_uint_gt(2 * back, seeds.count);
+}
+END_TEST
+
 /* Nothing can be written: the reason is that, and not another folder. */
 START_TEST(a_lock_that_cannot_be_signed_says_why) {
     struct rlimit before, none;
@@ -522,6 +577,7 @@ TCase *test_replica_checkpoints(void) {
     tcase_add_test(tests, who_is_done_waits_for_who_leads_then);
     tcase_add_test(tests, a_part_that_nobody_has_any_more_is_not_waited_for);
     tcase_add_test(tests, no_manifest_is_written_without_the_servers_parts);
+    tcase_add_test(tests, checkpoints_hold_workers_that_have_come_back);
     tcase_add_test(tests, a_lock_that_cannot_be_signed_says_why);
     tcase_add_test(tests, who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops);
     return tests;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/random.h"
+#include "tests/unit/one_account.h"
 #include "tests/unit/simulation_support.h"
 #include "tests/unit/unit.h"
 
@@ -105,6 +106,7 @@ replayed cluster_equals_replay(uint64_t seed, ts_cluster_spec *spec) {
         ts_cluster_result_free(&got);
         return (replayed){0};
     }
+    keep_one_account(seed, &got);
     ck_assert_ok(ts_replay_run(spec, &got, &want, complaint, sizeof complaint));
     ck_assert_msg(!complaint[0], "seed %llu: %s", (unsigned long long)seed, complaint);
     for (uint32_t t = 0; t < TS_CLUSTER_TENSORS; t++) {

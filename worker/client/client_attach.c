@@ -204,6 +204,7 @@ void ts_client_send_snapshot_pull(ts_client *client, ts_client_server *server) {
 void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Terse__Welcome *welcome) {
     client->replicas = client->replicas || welcome->replicas;
     if (client->state != TS_CLIENT_ATTACHING || !(server->requests & (TS_REQUEST_HELLO | TS_REQUEST_CONTRACT))) return;
+    if (welcome->incarnation > 0 && welcome->incarnation != client->incarnation) return; /* it answers a former life's Hello */
     if (welcome->verdict == TERSE__WELCOME__VERDICT__REFUSED) {
         terse_status status = welcome->status ? (terse_status)welcome->status : TERSE_EPEER;
         ts_client_told_to_end(client, status, "%s refused worker %" PRIu32 ": %s", ts_client_server_name(client, server),

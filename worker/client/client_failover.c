@@ -67,7 +67,7 @@ static void bury(ts_client *client, uint32_t number) {
 }
 
 void ts_client_on_dead(ts_client *client, const Terse__Heartbeat *heartbeat) {
-    if (heartbeat->n_dead > 0) client->replicas = true; /* it may not have said so yet */
+    if (heartbeat->replicas || heartbeat->n_dead > 0) client->replicas = true; /* it may not have been welcomed yet */
     for (size_t i = 0; i < heartbeat->n_dead; i++) {
         uint32_t number = heartbeat->dead[i];
         if (number >= client->server_count || client->servers[number].dead) continue;

@@ -17,8 +17,10 @@ static bool is_between(const ts_client *client) {
     return client->deferred_tensors == 0;
 }
 
-/* Also who is on its way back is given up, when some server does not hear it. */
-static bool is_on_its_way(const ts_client *client) { return client->state == TS_CLIENT_ATTACHING && client->returning; }
+/* Also who is on its way back is given up, when some server does not hear it, or dies; it may not know yet that it comes back. */
+static bool is_on_its_way(const ts_client *client) {
+    return client->state == TS_CLIENT_ATTACHING && (client->returning || client->incarnation > 1);
+}
 
 /* Also who has said that it is done, and was not heard: it has to say so again, in a later life. */
 static bool may_return(const ts_client *client) {

@@ -28,7 +28,8 @@ void ts_client_on_challenge(ts_client *client, ts_client_server *server, const T
                        "server it says it is", name);
         return;
     }
-    server->proven = true;
+    for (uint32_t s = 0; s < client->server_count; s++) /* it may speak for two of them */
+        client->servers[s].proven = client->servers[s].proven || client->servers[s].peer == server->peer;
     uint8_t proof[TS_PROOF_BYTES];
     ts_secret_prove(client->secret, TS_PROVER_WORKER, &subject, proof);
     Terse__Proof body = TERSE__PROOF__INIT;

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * With replicas: workers that were given up come back while servers live and die. Seed by seed; owner and stand-in must tell
+ * the same of each slice, every packet is used once or given back, and from the receipts the run is done again bit for bit.
+ * TERSE_SIM_SEED, TERSE_SIM_FIRST and TERSE_SIM_SEEDS as in test_simulation.c.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/random.h"
+#include "tests/unit/simulation_support.h"
+#include "tests/unit/unit.h"
+
+#define SEEDS 60
+#define STEPS 24
+#define SETS_MOST 12
+
+/* What all runs have; the last says where what is not sent is kept. */
+typedef struct {
+    char keep[64], folder[32];
+    const char *sets[SETS_MOST];
+    unsigned count;
+} settings;
+
+static void add(settings *set, const char *one) {
+    ck_assert_uint_lt(set->count, SETS_MOST);
+    set->sets[set->count++] = one;
+}
+
+static void begin(settings *set, uint64_t seed, bool keeps, const char *const *more) {
+    memset(set, 0, sizeof *set);
+    snprintf(set->folder, sizeof set->folder, "/dev/shm/terse-sim-XXXXXX");
+    snprintf(set->keep, sizeof set->keep, "error_feedback.keep=off");
+    if (keeps) ck_assert_ptr_nonnull(mkdtemp(set->folder));
+    if (keeps) snprintf(set->keep, sizeof set->keep, "error_feedback.keep=%s", set->folder);
+    add(set, "servers.replicas=1");
+    add(set, "consistency.deadline_s=10");
+    add(set, seed % 5 ? "pull.default=dense" : "servers.history=3");
+    add(set, "daemon.orphan_s=60");
+    for (; more && *more; more++) add(set, *more);
+    add(set, set->keep);
+}
+
+/* Runs and replays in a folder of its own. */
+static replayed play(uint64_t seed, ts_cluster_spec spec, bool keeps, const char *const *more) {
+    settings set;
+    begin(&set, seed, keeps, more);
+    spec.overrides = set.sets;
+    spec.override_count = set.count;
+    replayed told = cluster_equals_replay(seed, &spec);
+    if (keeps) clear_keep_folder(set.folder);
+    return told;
+}
+
+static uint64_t first_return(uint64_t seed, ts_cluster_spec spec, bool keeps, const char *const *more) {
+    settings set;
+    ts_cluster_result calm;
+    begin(&set, seed, keeps, more);
+    spec.overrides = set.sets;
+    spec.override_count = set.count;
+    ck_assert_ok(ts_cluster_run(&spec, &calm));
+    uint64_t at_us = calm.first_return_us;
+    ts_cluster_result_free(&calm);
+    if (keeps) clear_keep_folder(set.folder);
+    return at_us;
+}
+
+/* Of four runs one without a server's death, one with one at any time, and two with one while a worker comes back. */
+static replayed strike(uint64_t seed, ts_cluster_spec *spec, bool keeps, const char *const *more) {
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 87));
+    uint64_t at_us = seed % 4 < 2 ? 0 : first_return(seed, *spec, keeps, more);
+    if (seed % 4 == 1) at_us = 1 + ts_random_below(&random, 30 * SECOND);
+    if (seed % 4 >= 2 && at_us > 0) at_us -= ts_random_below(&random, (uint32_t)(at_us < 2 * SECOND ? at_us : 2 * SECOND));
+    spec->kill_at_us = at_us;
+    spec->kill_peer = seed % 8 == 3 ? 0 : ts_random_below(&random, spec->network.servers); /* who leads, often */
+    return play(seed, *spec, keeps, more);
+}
+
+static ts_cluster_spec spec_with_replicas(uint64_t seed) {
+    ts_cluster_spec spec = uneven_spec_of(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 86));
+    spec.network.servers = 2 + ts_random_below(&random, 3);
+    spec.network.workers = 2 + ts_random_below(&random, 3);
+    spec.barrier = seed % 2;
+    if (ts_random_below(&random, 3) == 0) { /* work takes its time, too */
+        spec.pool_threads = 1 + ts_random_below(&random, 2);
+        spec.work_most_us = 1 + ts_random_below(&random, 200000);
+    }
+    spec.limit_us = 900ull * SECOND;
+    for (uint32_t w = 0; w < spec.network.workers; w++) {
+        spec.steps[w] = STEPS;
+        spec.think_us[w] += 500000; /* so that the others are not done before */
+    }
+    return spec;
+}
+
+typedef enum { STOPPED, CUT_OFF, KILLED, REPLACED } trouble;
+
+/* Some of the workers, not all, are missed for longer than the deadline, or nearly so. */
+static void plan_trouble(uint64_t seed, ts_cluster_spec *spec, trouble what) {
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 85));
+    uint32_t servers = spec->network.servers, present = ts_random_below(&random, spec->network.workers);
+    for (uint32_t w = 0, p = 0; w < spec->network.workers; w++) {
+        if (w == present || (w != (present + 1) % spec->network.workers && ts_random_below(&random, 2))) continue;
+        uint64_t after = 1 + ts_random_below(&random, 9);
+        if (what == STOPPED) {
+            spec->sleep_after[w] = after;
+            spec->sleep_us[w] = 9 * SECOND + ts_random_below(&random, 8 * SECOND);
+        } else if (what == CUT_OFF && p < TS_CLUSTER_PARTS) {
+            uint32_t some = ts_random_u32(&random) & ((1u << servers) - 1);
+            spec->parts[p].at_us = 3 * SECOND + ts_random_below(&random, 8 * SECOND);
+            spec->parts[p].for_us = ts_random_below(&random, 20 * SECOND);
+            spec->parts[p].attached = true;
+            spec->parts[p].side = 1u << (servers + w);
+            spec->parts[p++].other = some && ts_random_below(&random, 2) ? some : (1u << servers) - 1;
+        } else if (what == KILLED || what == REPLACED) {
+            spec->kill_after[w] = after;
+            spec->restart_us[w] = 1000 + ts_random_below(&random, 14 * SECOND); /* before it is given up, or after */
+        }
+    }
+}
+
+/* Returns how often somebody came back. */
+static uint64_t run_trouble(uint64_t first, unsigned count, trouble what, const char *const *more) {
+    static const char *const patient[] = {"consistency.deadline_s=60"};
+    uint64_t returns = 0;
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        bool keeps = what == KILLED || (what == REPLACED && seed % 5);
+        plan_trouble(seed, &spec, what);
+        spec.comes_anew = what == REPLACED;
+        spec.forgets = what == REPLACED && !keeps;
+        if (what == REPLACED) spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+        if (what == CUT_OFF) spec.job[0].overrides = patient; /* else it would itself give the servers up */
+        if (what == CUT_OFF) spec.job[0].override_count = 1;
+        returns += strike(seed, &spec, keeps, more).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 3);
+    return returns;
+}
+
+START_TEST(who_was_stopped_comes_back_whoever_leads) { run_trouble(41000000, seed_count(SEEDS), STOPPED, NULL); }
+END_TEST
+
+START_TEST(who_was_cut_off_comes_back_whoever_leads) { run_trouble(42000000, seed_count(SEEDS), CUT_OFF, NULL); }
+END_TEST
+
+START_TEST(who_was_killed_goes_on_from_what_it_kept_whoever_leads) { run_trouble(43000000, seed_count(SEEDS), KILLED, NULL); }
+END_TEST
+
+START_TEST(other_processes_take_the_places_of_the_killed_whoever_leads) { run_trouble(44000000, seed_count(SEEDS), REPLACED, NULL); }
+END_TEST
+
+START_TEST(other_pipelines_come_back_whoever_leads) {
+    static const char *const delta[] = {"push.default=delta:5 | int8", NULL};
+    static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", NULL};
+    static const char *const exact[] = {"push.default=topk:0.05", "pull.rules=[]", "servers.history=2", NULL};
+    run_trouble(45000000, seed_count(SEEDS) / 3, STOPPED, delta);
+    run_trouble(45100000, seed_count(SEEDS) / 3, STOPPED, ef21);
+    run_trouble(45200000, seed_count(SEEDS) / 3, REPLACED, exact);
+}
+END_TEST
+
+/* Further workers come while a server, and perhaps a worker, dies. */
+static uint64_t run_comers(uint64_t first, unsigned count, const char *const *more) {
+    uint64_t returns = 0;
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 84));
+        uint32_t launched = 1 + ts_random_below(&random, 3), victim = ts_random_below(&random, launched);
+        spec.network.late_workers = 1 + ts_random_below(&random, 3);
+        spec.network.workers = launched + spec.network.late_workers;
+        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+        spec.comes_anew = true;
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.steps[w] = STEPS;
+            if (spec.think_us[w] < 500000) spec.think_us[w] += 500000;
+            if (w >= launched) spec.come_us[w] = 1 + ts_random_below(&random, 10 * SECOND);
+        }
+        if (launched > 1 && ts_random_below(&random, 2)) {
+            spec.kill_after[victim] = 1 + ts_random_below(&random, 6);
+            spec.restart_us[victim] = 1000 + ts_random_below(&random, 12 * SECOND);
+        }
+        spec.forgets = seed % 5 == 0;
+        returns += strike(seed, &spec, seed % 5, more).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count);
+    return returns;
+}
+
+START_TEST(further_workers_come_in_whoever_leads) { run_comers(46000000, seed_count(SEEDS), NULL); }
+END_TEST
+
+/* Whether a further worker, that comes after some seconds, is let in within a minute. */
+static bool is_let_in(uint64_t seed, const char *const *more) {
+    settings set;
+    ts_cluster_result got;
+    ts_cluster_spec spec = spec_with_replicas(seed);
+    begin(&set, seed, false, more);
+    spec.overrides = set.sets;
+    spec.override_count = set.count;
+    spec.network.late_workers = 1;
+    spec.network.workers = 3;
+    spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+    spec.comes_anew = true;
+    spec.come_us[2] = 3 * SECOND;
+    spec.limit_us = 60ull * SECOND;
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 1000;
+    ck_assert_ok(ts_cluster_run(&spec, &got));
+    uint64_t returns = got.returns;
+    ts_cluster_result_free(&got);
+    return returns > 0;
+}
+
+/* A mean would be over it at some servers, and not at others, were it half in when one dies. */
+START_TEST(with_ef21_no_further_worker_comes_where_there_are_replicas) {
+    static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", NULL};
+    for (uint64_t seed = 46100000; seed < 46100005; seed++) ck_assert(!is_let_in(seed, ef21) && is_let_in(seed, NULL));
+}
+END_TEST
+
+START_TEST(who_comes_proves_the_secret_whoever_leads) {
+    char file[] = "/tmp/terse-sim-secret-XXXXXX", set[64];
+    const char *const more[] = {set, NULL};
+    int descriptor = mkstemp(file);
+    ck_assert_int_eq(write(descriptor, "a secret of some length", 23), 23);
+    close(descriptor);
+    snprintf(set, sizeof set, "auth.secret_file=%s", file);
+    run_comers(46200000, seed_count(SEEDS) / 2, more);
+    run_trouble(46300000, seed_count(SEEDS) / 2, REPLACED, more);
+    (void)unlink(file);
+}
+END_TEST
+
+TCase *test_replica_returns(void);
+TCase *test_replica_returns(void) {
+    TCase *tests = tcase_create("replica_returns");
+    tcase_set_timeout(tests, 240.0 * fmax(1, seed_count(SEEDS) / (double)SEEDS));
+    tcase_add_test(tests, who_was_stopped_comes_back_whoever_leads);
+    tcase_add_test(tests, who_was_cut_off_comes_back_whoever_leads);
+    tcase_add_test(tests, who_was_killed_goes_on_from_what_it_kept_whoever_leads);
+    tcase_add_test(tests, other_processes_take_the_places_of_the_killed_whoever_leads);
+    tcase_add_test(tests, other_pipelines_come_back_whoever_leads);
+    tcase_add_test(tests, further_workers_come_in_whoever_leads);
+    tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
+    tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
+    return tests;
+}
