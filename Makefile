@@ -6,6 +6,8 @@ SAN     :=
 WERROR  :=
 # How many tests run beside each other (make test, make unit).
 AT_ONCE := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 2 ] && n=2; echo $$n)
+# System cases wait for deadlines half of their time.
+CASES_AT_ONCE := $(shell echo $$(($(AT_ONCE) > 1 ? $(AT_ONCE) + 1 : 1)))
 BUILD   := build$(if $(SAN),-$(SAN))$(if $(filter clang%,$(CC)),-clang)
 PREFIX  := /usr/local
 VERSION := 0.1.0
@@ -164,7 +166,7 @@ test-built: all $(BUILD)/unit-tests
 	python3 tests/tools/check_source.py
 	$(BUILD)/unit-tests --at-once $(AT_ONCE)
 	$(MAKE) --no-print-directory -s fuzz-replay BUILD=$(BUILD)
-	BUILD=$(BUILD) python3 tests/system/run.py --at-once $(AT_ONCE)
+	BUILD=$(BUILD) python3 tests/system/run.py --at-once $(CASES_AT_ONCE)
 
 LONG_SEEDS := 10000
 LONG_PARTS :=

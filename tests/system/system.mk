@@ -21,5 +21,5 @@ SYSTEM_ENV  := $(if $(filter asan,$(SAN)),ASAN_OPTIONS=detect_leaks=1:log_path=$
                $(if $(SAN),TERSE_SANITIZER_LOG=$(SAN_LOG))
 CASES :=
 system: all $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker $(BUILD)/join_worker $(BUILD)/transport_check $(BUILD)/lend_check $(BUILD)/knock ## system tests alone (SAN=asan or tsan; CASES="join-* keep-*" for some)
-	$(SYSTEM_ENV) BUILD=$(BUILD) python3 tests/system/run.py --at-once $(if $(SAN),1,$(AT_ONCE)) $(CASES)
+	$(SYSTEM_ENV) BUILD=$(BUILD) python3 tests/system/run.py --at-once $(if $(SAN),1,$(CASES_AT_ONCE)) $(CASES)
 .PHONY: system
