@@ -189,9 +189,10 @@ deps: ## install the Debian packages that are missing
 	$${as}apt-get update -qq && $${as}env DEBIAN_FRONTEND=noninteractive $$command >$${TMPDIR:-/tmp}/terse-deps.$$$$.log 2>&1 \
 	  || { cat $${TMPDIR:-/tmp}/terse-deps.$$$$.log >&2; exit 1; }; rm -f $${TMPDIR:-/tmp}/terse-deps.$$$$.log
 
-install: all ## programs, library, headers and terse.pc into PREFIX (default /usr/local; DESTDIR is honoured)
+install: all ## programs, library, headers, terse.pc and openmpi.conf into PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/terse
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/terse configs/openmpi.conf
 	install -m 644 $(BUILD)/libterse.a $(DESTDIR)$(PREFIX)/lib
 	install -m 755 $(BUILD)/libterse.so $(DESTDIR)$(PREFIX)/lib/libterse.so.$(VERSION)
 	ln -sf libterse.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libterse.so.0

@@ -42,7 +42,7 @@ bool ts_text_is_label(const char *text, size_t capacity) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     size_t len = 0;
     while (len < capacity && text[len] && strchr(letters, text[len])) len++;
-    return len > 0 && len < capacity && !text[len];
+    return len > 0 && len < capacity && !text[len] && text[0] != '.';
 }
 
 const char *ts_text_escape(const char *text, char *out, size_t capacity) {

@@ -11,7 +11,7 @@
 bool ts_text_is_plain(const char *text);
 /*
  * Whether it is a name that paths and command lines can hold: 1 to capacity - 1 letters (ASCII), digits, '.', '_' and '-',
- * with its 0. Reads no more than capacity bytes.
+ * no '.' first, with its 0. Reads no more than capacity bytes.
  */
 bool ts_text_is_label(const char *text, size_t capacity);
 /*

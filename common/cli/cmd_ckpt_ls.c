@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* terse ckpt ls, terse ckpt verify. */
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/mem.h"
 #include "common/cli/cmd_ckpt.h"
@@ -82,7 +85,9 @@ int ts_ckpt_ls_command(int argc, char **argv) {
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     ts_error error = {""};
-    terse_status status = ts_ckpt_scan(dir, &list, &count, &error);
+    struct stat info;
+    terse_status status = stat(dir, &info) == 0 ? ts_ckpt_scan(dir, &list, &count, &error)
+                                                : ts_error_set(&error, TERSE_ENOTFOUND, "%s: %s", dir, strerror(errno));
     if (status != TERSE_OK) return ts_ckpt_fail("terse ckpt ls", status, &error);
     json_t *rows = json_array();
     for (size_t i = 0; i < count; i++) {

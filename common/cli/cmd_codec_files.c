@@ -72,9 +72,15 @@ out:
 }
 
 terse_status ts_file_read_f32(const char *path, float **values, size_t *n, ts_error *error) {
+    static const char numpy[] = "\x93NUMPY";
     uint8_t *bytes;
     size_t len;
     TS_TRY(ts_file_read(path, (size_t)UINT32_MAX * sizeof(float), &bytes, &len, error));
+    if (len >= sizeof numpy - 1 && memcmp(bytes, numpy, sizeof numpy - 1) == 0) {
+        ts_mem_free(bytes);
+        return ts_error_set(error, TERSE_ECORRUPT, "%s is a NumPy file; allowed: float32 values and nothing else, as numpy's "
+                            "a.astype('<f4').tofile(\"FILE\") writes them", path);
+    }
     if (len % sizeof(float) != 0) {
         ts_mem_free(bytes);
         return ts_error_set(error, TERSE_ECORRUPT, "%s: %zu bytes are no whole number of float32 values", path, len);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,19 @@ static bool find_server(char *path) {
     return ts_run_dir_path(dirname(own), "terse-server", path) == TERSE_OK && access(path, X_OK) == 0;
 }
 
+/* openmpi.conf for jobs: here, in the tree in which this program was built, or where it was installed. */
+static void find_tune(char path[PATH_MAX]) {
+    static const char *const places[] = {"../configs/openmpi.conf", "../share/terse/openmpi.conf"};
+    char own[TS_RUN_DIR_PATH_CHARS], place[TS_RUN_DIR_PATH_CHARS];
+    if (realpath("configs/openmpi.conf", path)) return;
+    ssize_t len = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[len > 0 ? len : 0] = '\0';
+    const char *folder = dirname(own);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (ts_run_dir_path(folder, places[i], place) == TERSE_OK && realpath(place, path)) return;
+    snprintf(path, PATH_MAX, "configs/openmpi.conf");
+}
+
 /* The launcher's settings are those of configs/openmpi.conf, so that no file needs to be found; one more is a daemon's. */
 static const char *make_words(launch *out, const start_options *options) {
     static const char *const settings[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
@@ -179,10 +193,11 @@ static int await(const char *dir, pid_t keeper, const start_options *options) {
 }
 
 static void say_how(const launch *started, const start_options *options, bool usual_place) {
-    char line[3 * TS_RUN_DIR_PATH_CHARS];
+    char line[4 * TS_RUN_DIR_PATH_CHARS], tune[PATH_MAX];
     char set[TS_RUN_DIR_PATH_CHARS + 32] = "";
     if (!usual_place) snprintf(set, sizeof set, " --set daemon.dir=%s", started->dir);
-    snprintf(line, sizeof line, "mpirun --tune configs/openmpi.conf --ompi-server %s -n 4 %.*s/terse-worker %s%s\n", started->uri,
+    find_tune(tune);
+    snprintf(line, sizeof line, "mpirun --tune %s --ompi-server %s -n 4 %.*s/terse-worker %s%s\n", tune, started->uri,
              (int)(strrchr(started->server, '/') - started->server), started->server, options->line.config, set);
     if (ts_run_dir_write(started->dir, TS_RUN_DIR_ATTACH, line, strlen(line)) != TERSE_OK)
         fprintf(stderr, "terse start: %s/%s cannot be written\n", started->dir, TS_RUN_DIR_ATTACH);

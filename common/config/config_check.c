@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -233,7 +234,14 @@ static terse_status check_training(const ts_config_source *source, const ts_conf
 /* A job's name stands in messages, logs and the roll call. */
 static terse_status check_job(const ts_config_source *source, const ts_config *config) {
     if (ts_text_is_label(config->job.name, TS_CONFIG_JOB_CHARS)) return TERSE_OK;
-    return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-'", TS_CONFIG_JOB_CHARS - 1);
+    return ts_config_refuse(source, "job.name", "allowed: 1 to %d letters, digits, '.', '_' and '-', no '.' first", TS_CONFIG_JOB_CHARS - 1);
+}
+
+/* Whether a number is in a list of them before `end`. */
+static bool given_before(const char *list, const char *end, unsigned long number) {
+    for (const char *at = list; at < end; at += strcspn(at, ",") + 1)
+        if (strtoul(at, NULL, 10) == number) return true;
+    return false;
 }
 
 /* "new", "any", or numbers with commas between. */
@@ -243,11 +251,20 @@ static terse_status check_worker_id(const ts_config_source *source, const ts_con
     for (;;) {
         size_t digits = strspn(at, "0123456789");
         if (digits < 1 || digits > 6) break;
+        unsigned long number = strtoul(at, NULL, 10);
+        if (given_before(config->worker.id, at, number))
+            return ts_config_refuse(source, "worker.id", "worker %lu is there twice; allowed: each number once", number);
         at += digits;
         if (!*at) return TERSE_OK;
         if (*at++ != ',') break;
     }
     return ts_config_refuse(source, "worker.id", "allowed: new, any, or numbers of workers, as 1 or 1,3");
+}
+
+/* A word alone is a slip: it would become a folder of that name. */
+static terse_status check_keep(const ts_config_source *source, const ts_config *config) {
+    if (!ts_config_keeps(config) || strchr(config->keep, '/')) return TERSE_OK;
+    return ts_config_refuse(source, "error_feedback.keep", "allowed: off, auto, or a folder with a '/' in it, as /dev/shm/NAME");
 }
 
 static terse_status check_secret(const ts_config_source *source, const ts_config *config) {
@@ -293,6 +310,7 @@ terse_status ts_config_check(const ts_config_source *source, const ts_config *co
     TS_TRY(check_checkpoint(source, config));
     TS_TRY(check_secret(source, config));
     TS_TRY(check_worker_id(source, config));
+    TS_TRY(check_keep(source, config));
     TS_TRY(check_rules(source, "push.rules", &config->push));
     TS_TRY(check_rules(source, "pull.rules", &config->pull));
     TS_TRY(check_directions(source, config));

@@ -120,14 +120,15 @@ const ts_config_key ts_config_keys[] = {
     {"consistency.mode", TS_KEY_ENUM, AT(consistency.mode), "bsp", NAMES(mode_names),
      .doc = "`bsp`: a round closes when all workers have pushed. `ssp`: no rounds; each push is an optimizer step with "
             "lr / workers, and no worker gets more than `consistency.staleness` steps ahead of the slowest. `asp`: the "
-            "same without a bound. The schedule's clock is then the pushes so far / workers."},
+            "same without a bound. The schedule's clock is then the pushes so far / workers, and `rounds=` in the log the "
+            "versions that were made, one when somebody pulls what has changed."},
     {"consistency.staleness", TS_KEY_U32, AT(consistency.staleness), "0", .low = 0, .high = 1000000, .unit = "steps",
      .doc = "Bound of `ssp`: how many steps a worker may be ahead of the slowest; 0 is lockstep."},
-    {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0, .low_open = true,
+    {"consistency.deadline_s", TS_KEY_F64, AT(consistency.deadline_s), "30", .low_real = 0.001,
      .high_real = 1e6, .unit = "seconds",
      .doc = "Whoever is silent for so long is taken for dead: a worker is given up (`consistency.on_worker_loss`), for a server the job "
             "ends with a message that names it."},
-    {"consistency.start_s", TS_KEY_F64, AT(consistency.start_s), "30", .low_real = 0, .low_open = true, .high_real = 1e6,
+    {"consistency.start_s", TS_KEY_F64, AT(consistency.start_s), "30", .low_real = 0.001, .high_real = 1e6,
      .unit = "seconds",
      .doc = "How long processes wait for each other at the start: in `MPI_Init` (which gets 4 s more), in the roll call, when they "
             "join a daemon, and until the parameters have their first values. Never less than `consistency.deadline_s`. So a "
@@ -254,7 +255,7 @@ const ts_config_key ts_config_keys[] = {
             "and error feedback of the link between). A relay is the only server of its group and runs one job, in `bsp`; "
             "neither it nor the servers above it write checkpoints."},
 
-    {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65536, .high = 1u << 30,
+    {"limits.frame_bytes", TS_KEY_U64, AT(limits.frame_bytes), "67108864", .low = 65544, .high = 1u << 30,
      .unit = "bytes", .doc = "Largest message. A slice must fit: at least 8 times servers.slice_elems + 65536."},
     {"limits.window_bytes", TS_KEY_U64, AT(limits.window_bytes), "16777216", .low = 65536, .high = (uint64_t)1 << 40,
      .unit = "bytes", .doc = "Bytes that one peer may have under way to this process; the sender waits beyond it."},
@@ -292,7 +293,7 @@ const ts_config_key ts_config_keys[] = {
             "`wait`, and without relays, at either side of them. With `consistency.mode` `ssp` and `asp` everybody waits at the checkpoint's step until all have reached it. May be a disk of each host's own: every server and worker then needs its own "
             "files there when it goes on."},
     {"checkpoint.every_steps", TS_KEY_U64, AT(checkpoint.every_steps), "0", ANY_U64, .unit = "steps",
-     .doc = "One every so many steps; 0: only when asked, and at the end."},
+     .doc = "One every so many steps, but when one is being written then; 0: only when asked, and at the end."},
     {"checkpoint.keep", TS_KEY_U32, AT(checkpoint.keep), "3", .low = 1, .high = 1000000,
      .doc = "How many of the run are kept; older ones are removed once a newer one is complete."},
     {"checkpoint.at_end", TS_KEY_BOOL, AT(checkpoint.at_end), "true", .doc = "One after the last step, when their number is known."},

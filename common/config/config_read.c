@@ -16,6 +16,7 @@
 #define FILE_MAX_BYTES ((size_t)1 << 20)
 #define NAME_CHARS 256
 #define RULES_MAX 4096
+#define DEEPEST 64
 
 /* One document and where it came from. */
 typedef struct {
@@ -238,8 +239,29 @@ static terse_status read_root(const reader *r, const char *label) {
     return key ? read_value(r, key, root) : read_section(r, label, root);
 }
 
+/* Looks only how deep lists and sections lie in each other, of which libyaml's time is the square. The rest is no business of it. */
+static terse_status check_depth(ts_config_source *source, const input *in) {
+    yaml_parser_t parser;
+    yaml_event_t event;
+    yaml_event_type_t type = YAML_NO_EVENT;
+    unsigned depth = 0;
+    TS_REQUIRE(yaml_parser_initialize(&parser), no_memory(source));
+    yaml_parser_set_input_string(&parser, (const unsigned char *)in->text, in->len);
+    while (type != YAML_STREAM_END_EVENT && depth <= DEEPEST && yaml_parser_parse(&parser, &event)) {
+        type = event.type;
+        depth += type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT;
+        depth -= type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    ts_origin origin = {.line = in->override ? 0 : parser.mark.line + 1, .override = in->override};
+    yaml_parser_delete(&parser);
+    TS_REQUIRE(depth > DEEPEST, TERSE_OK);
+    return ts_config_refuse_at(source, origin, "", NULL, "lists and sections lie in each other too deep here; allowed: %d levels", DEEPEST);
+}
+
 static terse_status read_text(ts_config_source *source, const input *in) {
     yaml_parser_t parser;
+    TS_TRY(check_depth(source, in));
     TS_REQUIRE(yaml_parser_initialize(&parser), no_memory(source));
     yaml_parser_set_input_string(&parser, (const unsigned char *)in->text, in->len);
     yaml_document_t document;

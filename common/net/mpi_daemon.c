@@ -39,7 +39,7 @@ static const char *entry_objection(const void *from) {
     ts_mpi_entry entry;
     memcpy(&entry, from, sizeof entry);
     if (!ts_text_is_label(entry.member.job, sizeof entry.member.job))
-        return "job.name: allowed: 1 to 31 letters, digits, '.', '_' and '-'";
+        return "job.name: allowed: 1 to 31 letters, digits, '.', '_' and '-', no '.' first";
     if (!is_plain(entry.member.host, sizeof entry.member.host)) return "its host's name is not plain text";
     return NULL;
 }

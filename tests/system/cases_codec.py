@@ -320,9 +320,11 @@ def tables(_folder, _seconds):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def sentences(_folder, _seconds):
+def sentences(folder, _seconds):
     """What is wrong is named: option, value and range; the user's path, not the one beside it."""
-    gauss = os.path.join(VECTORS, "gauss.f32")
+    gauss, numpy = os.path.join(VECTORS, "gauss.f32"), os.path.join(folder, "g.npy")
+    with open(numpy, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + bytes(120))
     for words, code, parts in (
             (["bench", "codec", "--runs", "9"], 2, ["--runs", '"9"', "10 to 1000"]),
             (["bench", "codec", "-n", "0"], 2, ["-n", '"0"', "1 to"]),
@@ -338,6 +340,8 @@ def sentences(_folder, _seconds):
             (["check", "configs/linear.yaml", "--set", "servers.replicas=1", "--servers", "1"], 2, ["servers.replicas", "--servers 2"]),
             (["check", "configs/linear.yaml", "--set", f"checkpoint.dir={gauss}"], 2, ["checkpoint.dir", "not a folder"]),
             (["check", "configs/linear.yaml", "--set", f"error_feedback.keep={gauss}"], 2, ["error_feedback.keep", "not a folder"]),
+            (["ckpt", "ls", f"{folder}/nowhere"], 1, [f"{folder}/nowhere: No such file"]),
+            (["codec", "encode", "--pipeline", "fp32", numpy, f"{folder}/y"], 1, [f"{numpy} is a NumPy file", "tofile"]),
             (["codec", "encode", "--pipeline", "topk:1e-400", gauss, "y"], 2, ["1e-400", "5e-324"]),
             (["codec", "encode", "--pipeline", "int8", gauss, "/nowhere/x.tp"], 1, ["/nowhere/x.tp: cannot be written"])):
         told = terse(*words, code=code).stderr

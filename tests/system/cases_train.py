@@ -180,6 +180,7 @@ def plugin_installed(folder, seconds):
     root = os.path.join(folder, "root")
     subprocess.run(["make", "-s", "install", f"DESTDIR={root}", "PREFIX=/usr", f"BUILD={BUILD}"], check=True,
                    capture_output=True)
+    assert os.path.exists(f"{root}/usr/share/terse/openmpi.conf")
     env = dict(environment(), PKG_CONFIG_PATH=f"{root}/usr/lib/pkgconfig", PKG_CONFIG_SYSROOT_DIR=root)
     subprocess.run(line, shell=True, check=True, cwd=folder, env=env)
     got = train(folder, seconds, 1, 2, "configs/linear.yaml", ["training.max_steps=50"],

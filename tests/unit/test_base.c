@@ -295,7 +295,7 @@ END_TEST
 START_TEST(a_label_has_few_letters_and_an_end) {
     char endless[4] = {'a', 'b', 'c', 'd'};
     ck_assert(ts_text_is_label("aZ09._-", 8) && ts_text_is_label("a", 2));
-    ck_assert(!ts_text_is_label("aZ09._-", 7) && !ts_text_is_label("", 8) && !ts_text_is_label(endless, sizeof endless));
+    ck_assert(!ts_text_is_label("aZ09._-", 7) && !ts_text_is_label("..", 8) && !ts_text_is_label(".a", 8) && !ts_text_is_label("", 8) && !ts_text_is_label(endless, sizeof endless));
     for (int c = 1; c < 256; c++) {
         char name[3] = {'a', (char)c, 0};
         bool allowed = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';

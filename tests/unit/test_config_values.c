@@ -187,6 +187,27 @@ START_TEST(another_value_than_the_default_still_needs_its_mode) {
 }
 END_TEST
 
+START_TEST(slips_are_no_values) {
+    SET_SAYS("error_feedback.keep=Off", "--set error_feedback.keep=Off: error_feedback.keep: \"Off\": allowed: off, auto, or a folder with a '/' in it");
+    SET_SAYS("error_feedback.keep=on", "--set error_feedback.keep=on: error_feedback.keep: \"on\": allowed: off, auto, or a folder");
+    SET_SAYS("worker.id=1,3,1", "--set worker.id=1,3,1: worker.id: \"1,3,1\": worker 1 is there twice; allowed: each number once");
+    SET_SAYS("worker.id=2,02", "--set worker.id=2,02: worker.id: \"2,02\": worker 2 is there twice");
+    SET_SAYS("job.name=..", "--set job.name=..: job.name: \"..\": allowed: 1 to 31 letters, digits, '.', '_' and '-', no '.' first");
+    SET_SAYS("consistency.deadline_s=1e-30", "--set consistency.deadline_s=1e-30: consistency.deadline_s: \"1e-30\": allowed: a number of at least 0.001 and");
+    SET_SAYS("limits.frame_bytes=65536", "--set limits.frame_bytes=65536: limits.frame_bytes: \"65536\": allowed: a whole number from 65544");
+}
+END_TEST
+
+/* libyaml's time is the square of the depth; a megabyte of it must not take minutes. */
+START_TEST(depth_has_an_end) {
+    static char deep[1000001] = "push:\n  rules: ";
+    size_t head = strlen(deep);
+    memset(deep + head, '[', sizeof deep - 1 - head);
+    must_refuse(deep, sizeof deep - 1, NULL, ":2: lists and sections lie in each other too deep here; allowed: 64 levels");
+    FILE_SAYS("push: {rules: [[[[[[[[]]]]]]]]}", ":1: push.rules");
+}
+END_TEST
+
 /* ---- places ------------------------------------------------------------------------------------------------------------ */
 
 /* One --set on an empty file of the folder. Returns what was said, "" when it is fine. */
@@ -271,6 +292,8 @@ TCase *test_config_values(void) {
     tcase_add_test(t, a_file_of_all_defaults_is_the_empty_file);
     tcase_add_test(t, defaults_are_spelt_as_values_are);
     tcase_add_test(t, another_value_than_the_default_still_needs_its_mode);
+    tcase_add_test(t, slips_are_no_values);
+    tcase_add_test(t, depth_has_an_end);
     tcase_add_test(t, places_that_cannot_be_written_are_refused);
     return t;
 }

@@ -130,7 +130,7 @@
     X("bsp_staleness.yaml",\
       ":2: consistency.staleness: \"2\": only with mode ssp") \
     X("deadline_zero.yaml",\
-      ":2: consistency.deadline_s: \"0\": allowed: a number above 0 and at most 1000000 (seconds)") \
+      ":2: consistency.deadline_s: \"0\": allowed: a number of at least 0.001 and at most 1000000 (seconds)") \
     X("correction_without_sgd.yaml",\
       ":4: error_feedback.momentum_correction: \"0.9\": only with optimizer.name sgd; allowed here: 0") \
     X("nesterov_alone.yaml",\
