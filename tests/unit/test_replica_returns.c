@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/random.h"
+#include "common/wire/frame.h"
 #include "tests/unit/simulation_support.h"
 #include "tests/unit/unit.h"
 
@@ -165,6 +166,40 @@ START_TEST(other_pipelines_come_back_whoever_leads) {
 }
 END_TEST
 
+/* A network that loses most of what a stand-in hears of who comes in, or most of what it says to hold. */
+typedef struct {
+    bool words, answers;
+    uint64_t seen;
+} thief;
+
+static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *frame) {
+    thief *state = context;
+    ts_frame parsed = {0};
+    (void)from, (void)to;
+    bool hit = ts_frame_parse(frame, &parsed) == TERSE_OK && parsed.header->body_case == TERSE__HEADER__BODY_MIRROR;
+    const Terse__Mirror *mirror = hit ? parsed.header->mirror : NULL;
+    hit = mirror && ((state->words && mirror->kind == TERSE__MIRROR__KIND__JOINED && !mirror->held) ||
+                     (state->answers && mirror->kind == TERSE__MIRROR__KIND__PACKETS && mirror->held));
+    ts_frame_release(&parsed);
+    return hit && state->seen++ % 4 != 3 ? NULL : ts_buffer_ref(frame);
+}
+
+/* However late it hears: it closes no round without whom the owner waits for in it. */
+START_TEST(a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds) {
+    uint64_t first = 47000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(SEEDS);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        thief state = {.words = seed % 2, .answers = seed % 2 == 0};
+        plan_trouble(seed, &spec, STOPPED);
+        spec.network.meddle = steal;
+        spec.network.meddler = &state;
+        returns += play(seed, spec, false, NULL).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 3);
+}
+END_TEST
+
 /* Further workers come while a server, and perhaps a worker, dies. */
 static uint64_t run_comers(uint64_t first, unsigned count, const char *const *more) {
     uint64_t returns = 0;
@@ -246,6 +281,7 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, who_was_killed_goes_on_from_what_it_kept_whoever_leads);
     tcase_add_test(tests, other_processes_take_the_places_of_the_killed_whoever_leads);
     tcase_add_test(tests, other_pipelines_come_back_whoever_leads);
+    tcase_add_test(tests, a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds);
     tcase_add_test(tests, further_workers_come_in_whoever_leads);
     tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
     tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
