@@ -124,21 +124,10 @@ static int decline(const char *what, int code) {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* Open MPI leaves it deadly: a peer's death would take this process along */
     ts_command_line line;
-    ts_error error = {""};
-    if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) {
-        return decline(error.text, TS_EXIT_CONFIG);
-    }
-    if (line.help || line.version) {
-        if (line.version) printf("terse-server %s\n", TS_VERSION);
-        else fputs(usage, stdout);
-        return ts_exit_flush("terse-server", TS_EXIT_OK);
-    }
-    if (!line.config || argc > 1) {
-        fputs(usage, stderr);
-        if (argc > 1) (void)ts_error_set(&error, TERSE_ECONFIG, "terse-server: %s: no such option", argv[1]);
-        return decline(argc > 1 ? error.text : "terse-server: no config file given", TS_EXIT_CONFIG);
-    }
+    int code = ts_command_line_begin(argc, argv, "terse-server", usage, decline, &line);
+    if (code >= 0) return code;
     ts_config *config = NULL;
+    ts_error error = {""};
     terse_status status = ts_config_load(line.config, line.overrides, line.override_count, &config, &error);
     if (status != TERSE_OK) {
         return decline(error.text, status == TERSE_ENOMEM ? TS_EXIT_FAILED : TS_EXIT_CONFIG);
@@ -150,7 +139,7 @@ int main(int argc, char **argv) {
         return decline(error.text, TS_EXIT_CONFIG);
     }
     set_log_level(config);
-    int code = serve(config, line.config);
+    code = serve(config, line.config);
     ts_config_free(config);
     return code;
 }

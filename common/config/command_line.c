@@ -89,6 +89,21 @@ terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, 
     return TERSE_OK;
 }
 
+int ts_command_line_begin(int argc, char **argv, const char *program, const char *usage, ts_decline *decline, ts_command_line *out) {
+    ts_error error = {""};
+    if (ts_command_line_take(&argc, argv, out, &error) != TERSE_OK) return decline(error.text, TS_EXIT_CONFIG);
+    if (out->help || out->version) {
+        if (out->version) printf("%s %s\n", program, TS_VERSION);
+        else fputs(usage, stdout);
+        return ts_exit_flush(program, TS_EXIT_OK);
+    }
+    if (out->config && argc <= 1) return -1;
+    fputs(usage, stderr);
+    if (argc > 1) (void)ts_error_set(&error, TERSE_ECONFIG, "%s: %s: no such option", program, argv[1]);
+    else (void)ts_error_set(&error, TERSE_ECONFIG, "%s: no config file given", program);
+    return decline(error.text, TS_EXIT_CONFIG);
+}
+
 int ts_exit_flush(const char *program, int code) {
     bool before = ferror(stdout) != 0;
     errno = 0;

@@ -299,6 +299,14 @@ typedef struct {
  */
 terse_status ts_command_line_take(int *argc, char **argv, ts_command_line *out, ts_error *error) TERSE_NODISCARD;
 
+/* Tells what is wrong, and returns the code. */
+typedef int ts_decline(const char *what, int code);
+/*
+ * The same for a program that takes CONFIG and nothing else: answers --help and --version, refuses the rest.
+ * out: [out]. Returns -1 to go on with; else the exit code.
+ */
+int ts_command_line_begin(int argc, char **argv, const char *program, const char *usage, ts_decline *decline, ts_command_line *out);
+
 /* Exit codes of all programs; documented in README, stable. */
 enum { TS_EXIT_OK = 0, TS_EXIT_FAILED = 1, TS_EXIT_CONFIG = 2, TS_EXIT_PEER = 3, TS_EXIT_DEADLINE = 4 };
 /* The exit code of a worker whose last status this is. Thread: any. Returns: TS_EXIT_…. */

@@ -106,22 +106,10 @@ static int load(const ts_command_line *line, ts_config **config, ts_config **abo
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* Open MPI leaves it deadly: a peer's death would take this process along */
     ts_command_line line;
-    ts_error error = {""};
-    if (ts_command_line_take(&argc, argv, &line, &error) != TERSE_OK) {
-        return decline(error.text, TS_EXIT_CONFIG);
-    }
-    if (line.help || line.version) {
-        if (line.version) printf("terse-relay %s\n", TS_VERSION);
-        else fputs(usage, stdout);
-        return ts_exit_flush("terse-relay", TS_EXIT_OK);
-    }
-    if (!line.config || argc > 1) {
-        fputs(usage, stderr);
-        if (argc > 1) (void)ts_error_set(&error, TERSE_ECONFIG, "terse-relay: %s: no such option", argv[1]);
-        return decline(argc > 1 ? error.text : "terse-relay: no config file given", TS_EXIT_CONFIG);
-    }
+    int code = ts_command_line_begin(argc, argv, "terse-relay", usage, decline, &line);
+    if (code >= 0) return code;
     ts_config *config = NULL, *above = NULL;
-    int code = load(&line, &config, &above);
+    code = load(&line, &config, &above);
     if (code < 0) {
         ts_log_level level;
         if (ts_log_level_parse(config->log.level, &level) == TERSE_OK) ts_log_set_level(level);
