@@ -134,7 +134,7 @@ static void end(ts_job *job, ts_job_state state) {
 }
 
 static void fail(ts_job *job, terse_status status, const char *format, va_list args) {
-    vsnprintf(job->message.text, sizeof job->message.text, format, args);
+    ts_error_write(&job->message, format, args);
     job->failure = status;
     end(job, TS_JOB_FAILED);
     ts_log(TS_LOG_ERROR, "server", "the job ends", "job=%s status=%s reason=\"%s\"", job->name, terse_status_name(status),

@@ -211,7 +211,7 @@ void ts_server_fail(ts_server *server, terse_status status, const char *format, 
     if (server->state != TS_SERVER_RUNNING) return;
     va_list args;
     va_start(args, format);
-    vsnprintf(message.text, sizeof message.text, format, args);
+    ts_error_write(&message, format, args);
     va_end(args);
     server->stays = true; /* until all know */
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_fail(server->jobs[j], status, "%s", message.text);

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/text.h"
 #include "server/job.h"
 #include "server/server_memory.h"
 #include "server/worker_place.h"
@@ -14,6 +15,12 @@
 
 static const char *const server_states[] = {"running", "finished", "failed"};
 static const char *const job_states[] = {"running", "finished", "failed"};
+
+/* Whatever bytes it has. NULL: no memory. */
+static json_t *text_of(const char *text) {
+    char plain[4096];
+    return json_string(ts_text_plain(text, plain, sizeof plain));
+}
 
 static double seconds_since(const ts_job *job, uint64_t us) {
     return us > 0 ? (double)(ts_server_now(job->server) - us) / 1e6 : 0;
@@ -27,8 +34,9 @@ static json_t *lost_list(const ts_job *job) {
         char command[2048];
         if (!member->lost || member->unborn) continue;
         ts_place_command(job, w, command, sizeof command);
-        json_t *one = json_pack("{s:I, s:s, s:f, s:b, s:s}", "worker", (json_int_t)w, "name", ts_job_worker_name(job, w), "for_s",
-                                seconds_since(job, member->lost_us), "coming", member->coming, "bring_back", command);
+        json_t *one = json_pack("{s:I, s:o, s:f, s:b, s:o}", "worker", (json_int_t)w, "name", text_of(ts_job_worker_name(job, w)),
+                                "for_s", seconds_since(job, member->lost_us), "coming", member->coming, "bring_back",
+                                text_of(command));
         if (one && json_array_append_new(list, one) == 0) continue;
         json_decref(list);
         return NULL;
@@ -46,13 +54,13 @@ static json_t *job_object(const ts_job *job) {
     char waiting[512] = "";
     bool orphaned = job->state == TS_JOB_RUNNING && job->orphaned_us > 0;
     if (job->state == TS_JOB_RUNNING) ts_job_waiting(job, waiting, sizeof waiting);
-    return json_pack("{s:b, s:f, s:o, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "orphaned", orphaned, "orphan_s",
+    return json_pack("{s:b, s:f, s:o, s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "orphaned", orphaned, "orphan_s",
                      orphaned ? kept_s(job) : 0.0, "lost",
-                     lost_list(job), "number", (json_int_t)job->id, "name", job->name,
+                     lost_list(job), "number", (json_int_t)job->id, "name", text_of(job->name),
                      "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
                      (json_int_t)job->members.attached, "done", (json_int_t)ts_membership_finished(&job->members), "gone",
                      (json_int_t)job->members.gone, "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),
-                     "waiting", waiting, "message", job->message.text);
+                     "waiting", text_of(waiting), "message", text_of(job->message.text));
 }
 
 /* Those that run, and the last that have ended; a number that no job came for is no job. */
@@ -77,9 +85,9 @@ terse_status ts_server_status(const ts_server *server, bool draining, char **tex
     clock_gettime(CLOCK_REALTIME, &now);
     const char *state = server->state == TS_SERVER_RUNNING && draining ? "draining" : server_states[server->state];
     ts_server_memory memory = ts_server_memory_of(server);
-    json_t *root = json_pack("{s:s, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:o}", "version", TS_VERSION, "pid", (json_int_t)getpid(),
+    json_t *root = json_pack("{s:s, s:I, s:f, s:I, s:I, s:s, s:o, s:I, s:o}", "version", TS_VERSION, "pid", (json_int_t)getpid(),
                              "time", (double)now.tv_sec + (double)now.tv_nsec * 1e-9, "server", (json_int_t)server->index,
-                             "servers", (json_int_t)server->transport->servers, "state", state, "message", server->message.text,
+                             "servers", (json_int_t)server->transport->servers, "state", state, "message", text_of(server->message.text),
                              "memory_bytes", (json_int_t)memory.resident, "jobs", job_list(server));
     TS_REQUIRE(root, TERSE_ENOMEM);
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

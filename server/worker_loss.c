@@ -64,12 +64,13 @@ static void send_all(ts_job *job, uint32_t peer) {
 
 /* With the command that brings it back: once, where the job is led. */
 static void say_lost(const ts_job *job, uint32_t worker, const char *why, uint32_t used, uint32_t missing) {
-    char command[2048] = "", hint[2080] = "";
+    char command[2048] = "";
     if (ts_replica_leads(job->server)) ts_place_command(job, worker, command, sizeof command);
-    if (command[0]) snprintf(hint, sizeof hint, " bring_back=\"%s\"", command);
-    ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it",
-           "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u%s",
-           ts_job_worker_name(job, worker), why, (unsigned long long)ts_store_version(&job->store), used, missing, job->members.count - job->members.gone, hint);
+#define WHAT "worker=\"%s\" why=\"%s\" version=%llu packets_used=%u packets_missing=%u left=%u"
+    ts_log(TS_LOG_WARN, "job", "a worker is lost, the job goes on without it", command[0] ? WHAT " bring_back=\"%s\"" : WHAT "%s",
+           ts_job_worker_name(job, worker), why, (unsigned long long)ts_store_version(&job->store), used, missing,
+           job->members.count - job->members.gone, command);
+#undef WHAT
 }
 
 /* What was here of its last step, and what its loss leaves out. */

@@ -190,7 +190,7 @@ TERSE_API terse_status terse_done(terse *client) TERSE_NODISCARD;
 
 /*
  * Ends the job for everybody: the servers and all workers fail with `cause` (not TERSE_OK) and a message that names
- * this worker and holds `reason`. For errors of the program's own, which the others would learn of only by the
+ * this worker and holds `reason` (what is not UTF-8 in it, and control characters, as \xHH). For errors of the program's own, which the others would learn of only by the
  * deadline; terse_close alone means that this worker is done in order. Nothing changes when the job has failed already.
  * Returns: cause, or the status of the failure that was there first; TERSE_EINVAL.
  */

@@ -45,13 +45,13 @@ bool ts_text_is_label(const char *text, size_t capacity) {
     return len > 0 && len < capacity && !text[len] && text[0] != '.';
 }
 
-const char *ts_text_escape(const char *text, char *out, size_t capacity) {
+static const char *escape(const char *text, const char *before_backslash, char *out, size_t capacity) {
     size_t at = 0, last = 0; /* last: up to where "..." still fits */
     while (*text) {
         char piece[8];
         size_t bytes = plain_bytes(text);
         if (bytes == 0) snprintf(piece, sizeof piece, "\\x%02x", (unsigned)(uint8_t)*text);
-        else snprintf(piece, sizeof piece, "%s%.*s", *text == '\\' ? "\\" : "", (int)bytes, text);
+        else snprintf(piece, sizeof piece, "%s%.*s", *text == '\\' ? before_backslash : "", (int)bytes, text);
         size_t chars = strlen(piece);
         if (at + chars >= capacity) {
             memcpy(out + last, CUT, sizeof CUT);
@@ -65,3 +65,6 @@ const char *ts_text_escape(const char *text, char *out, size_t capacity) {
     out[at] = '\0';
     return out;
 }
+
+const char *ts_text_escape(const char *text, char *out, size_t capacity) { return escape(text, "\\", out, capacity); }
+const char *ts_text_plain(const char *text, char *out, size_t capacity) { return escape(text, "", out, capacity); }

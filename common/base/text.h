@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names from outside: whether logs and JSON can hold them, and how those are told that cannot. */
+/* Text from outside: whether logs and JSON can hold it, and how that is told which they cannot. */
 #ifndef TS_BASE_TEXT_H
 #define TS_BASE_TEXT_H
 
@@ -20,6 +20,11 @@ bool ts_text_is_label(const char *text, size_t capacity);
  * out: [out] capacity bytes, at least 8. Returns: out.
  */
 const char *ts_text_escape(const char *text, char *out, size_t capacity);
+/*
+ * Likewise, but a backslash stays as it is, so that what is plain already, and short enough, is not changed: for messages,
+ * which several hands pass on. Returns: out.
+ */
+const char *ts_text_plain(const char *text, char *out, size_t capacity);
 
 /*
  * The character at the beginning of a text of len > 0 bytes; of one that ends with a 0 len may be more, since nothing behind

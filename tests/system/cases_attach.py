@@ -107,6 +107,40 @@ def names_from_outside(folder, seconds):
         assert good_job(daemon, folder, seconds / 4)
 
 
+PAIR = re.compile(r'([^\s="]+)(?:=(?:"((?:[^"\\]|\\["\\])*)"|([^\s="\\]*)))?(?: |$)')
+
+
+def logfmt(line):
+    """The pairs of a line of the log; what is none fails."""
+    pairs, at = {}, 0
+    while at < len(line):
+        match = PAIR.match(line, at)
+        assert match, f"no key=value: {line[at:]!r} of {line!r}"
+        quoted, bare = match.group(2), match.group(3)
+        pairs[match.group(1)] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+        at = match.end()
+    return pairs
+
+
+def words_that_are_no_text(folder, seconds):
+    """A job that ends with bytes that are no text: the log stays a log, and the status goes on being written."""
+    place = os.fsdecode(os.fsencode(folder) + b'/my "own"\n\xff\\place')
+    with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
+        run = daemon.job(seconds / 3, overrides=SHORT, more=["--save", os.path.join(place, "x.safetensors")])
+        fails(run, "--save")
+        daemon.wait_until(lambda: [j["state"] for j in daemon.status()["jobs"]] == ["failed"], 15, "the status has the job")
+        said = daemon.status()["jobs"][0]["message"]
+        assert r'my "own"\x0a\xff\place' in said, said
+        good_job(daemon, folder, seconds / 3)
+        daemon.wait_until(lambda: [j["state"] for j in daemon.status()["jobs"]] == ["failed", "finished"], 15, "and the next one")
+        assert "the status cannot be written" not in daemon.log(), daemon.log()
+        with open(os.path.join(daemon.dir, "log"), "rb") as file:
+            log = file.read().decode()  # all of it is UTF-8
+        lines = [logfmt(line) for line in log.splitlines() if line.startswith("time=")]
+        assert [e for e in lines if e["msg"] == "the job ends" and e["reason"] == said and e["level"] == "error"], log
+        assert {e["process"] for e in lines} == {"keeper", "server0"}, log
+
+
 def one_server(folder, seconds):
     """Its workers are through, and say so, before its accept has returned: that is no sign of death."""
     with Daemon(folder, MLP, servers=1, overrides=SERVER) as daemon:
@@ -423,6 +457,7 @@ CASES = [
     ("daemon-of-one-server", 120, one_server),
     ("daemon-second-refused", 120, second_refused),
     ("daemon-names-from-outside", 90, names_from_outside),
+    ("daemon-words-that-are-no-text", 90, words_that_are_no_text),
     ("daemon-two-at-a-time", 120, two_at_a_time),
     ("daemon-job-killed-in-training", 120, killed_in_training),
     ("daemon-jobs-killed-while-joining", 120, killed_while_joining(8)),

@@ -316,10 +316,29 @@ START_TEST(what_is_not_plain_text_is_escaped_and_cut_between_characters) {
 }
 END_TEST
 
+START_TEST(messages_are_plain_text_and_stay_as_they_are) {
+    ts_error error, again;
+    char longest[3 * TS_ERROR_CHARS];
+    (void)ts_error_set(&error, TERSE_EIO, "%s: %d", "my\nown \xff \\ reason", 7);
+    ck_assert_str_eq(error.text, "my\\x0aown \\xff \\ reason: 7");
+    (void)ts_error_set(&again, TERSE_EIO, "%s", error.text);
+    ck_assert_str_eq(again.text, error.text);
+    for (size_t shift = 0; shift < 2; shift++) { /* cut, but in no character */
+        memset(longest, 'x', shift);
+        for (size_t at = shift; at < sizeof longest - 2; at += 2) memcpy(longest + at, "é", 3);
+        (void)ts_error_set(&error, TERSE_EIO, "%s", longest);
+        ck_assert(ts_text_is_plain(error.text));
+        ck_assert_str_eq(error.text + strlen(error.text) - 5, "é...");
+        ck_assert_uint_ge(strlen(error.text), TS_ERROR_CHARS - 2);
+    }
+}
+END_TEST
+
 TCase *test_base(void);
 TCase *test_base(void) {
     TCase *tests = tcase_create("base");
     tcase_add_test(tests, statuses_have_pinned_values_and_sentences);
+    tcase_add_test(tests, messages_are_plain_text_and_stay_as_they_are);
     tcase_add_test(tests, varints_round_trip_and_refuse_truncation);
     tcase_add_test(tests, philox_gives_the_published_values);
     tcase_add_test(tests, bounded_randoms_stay_below_and_reach_everything);

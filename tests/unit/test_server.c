@@ -345,14 +345,15 @@ START_TEST(an_abort_is_passed_on) {
     float params[RIG_ELEMS];
     rig_attach_all(r, params);
     Terse__Abort body = TERSE__ABORT__INIT;
-    char reason[] = "out of data";
+    char reason[] = "out of data \xff\n\"forged\"", shown[] = "out of data \\xff\\x0a\"forged\"";
     body.status = TERSE_EIO;
     body.reason = reason;
     rig_send_body(r, 1, TERSE__HEADER__BODY_ABORT, &body);
     rig_run(r, 1000);
     ts_frame frame = {0};
     ck_assert_uint_eq(rig_got(r, 0, TERSE__HEADER__BODY_ABORT, &frame), 1);
-    ck_assert_ptr_nonnull(strstr(frame.header->abort->reason, "out of data"));
+    ck_assert_ptr_nonnull(strstr(frame.header->abort->reason, shown));
+    ck_assert_ptr_nonnull(strstr(ts_server_message(r->server), shown)); /* plain, whoever's words they are */
     ck_assert_ptr_nonnull(strstr(frame.header->abort->reason, ts_sim_endpoint(r->network, 0)->peers[2].name));
     ck_assert_uint_eq(frame.header->abort->status, TERSE_EIO);
     ck_assert_int_eq(ts_server_get_state(r->server), TS_SERVER_FAILED);

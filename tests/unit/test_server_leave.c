@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/job.h"
 #include "server/server_status.h"
 #include "tests/sim/server_rig.h"
 #include "tests/unit/unit.h"
@@ -213,6 +214,17 @@ START_TEST(who_is_lost_is_not_told_as_done) {
 }
 END_TEST
 
+/* A peer's words that no check has seen, and that logs and JSON cannot hold. */
+START_TEST(the_report_is_written_whatever_was_said) {
+    rig *r = rig_create(1, RIG_DENSE);
+    float params[RIG_ELEMS];
+    rig_attach_all(r, params);
+    strcpy(r->server->jobs[0]->message.text, "my\nown \xff \"reason\"\xc3");
+    must_tell(r, "\"message\": \"my\\\\x0aown \\\\xff \\\"reason\\\"\\\\xc3\"", "attached 1");
+    rig_destroy(r);
+}
+END_TEST
+
 TCase *test_server_leave(void);
 TCase *test_server_leave(void) {
     TCase *tests = tcase_create("server_leave");
@@ -222,6 +234,7 @@ TCase *test_server_leave(void) {
     tcase_add_test(tests, who_is_heard_again_gets_its_own_values_for_an_older_sum);
     tcase_add_test(tests, who_is_done_but_owes_a_packet_is_lost_when_silent);
     tcase_add_test(tests, who_is_lost_is_not_told_as_done);
+    tcase_add_test(tests, the_report_is_written_whatever_was_said);
     tcase_add_test(tests, what_was_not_sent_is_told_and_summed);
     return tests;
 }

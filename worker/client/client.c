@@ -146,7 +146,7 @@ terse_status ts_client_set_total_steps(ts_client *client, uint64_t steps) {
 }
 
 static void fail(ts_client *client, terse_status status, const char *format, va_list arguments) {
-    vsnprintf(client->message.text, sizeof client->message.text, format, arguments);
+    ts_error_write(&client->message, format, arguments);
     client->state = TS_CLIENT_FAILED;
     client->failure = status;
 }
@@ -179,7 +179,7 @@ terse_status ts_client_refuse(ts_client *client, terse_status status, const char
     if (client->state == TS_CLIENT_FAILED) return client->failure; /* the first failure keeps its sentence */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(client->message.text, sizeof client->message.text, format, arguments);
+    ts_error_write(&client->message, format, arguments);
     va_end(arguments);
     return status;
 }
