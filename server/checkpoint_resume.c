@@ -231,6 +231,16 @@ static terse_status compare(const ts_job *job, const char *folder, ts_error *err
     return status;
 }
 
+/* All servers know both numbers, so all refuse. Of a job that ends nowhere the total is 0. */
+static terse_status check_end(const ts_job *job, const char *folder, ts_error *error) {
+    const ts_checkpoint *c = &job->checkpoint;
+    uint64_t end = job->contract->total_steps;
+    if (end == 0 || c->parent.version <= end) return TERSE_OK;
+    return ts_error_set(error, TERSE_EMISMATCH, "%.500s/%s is of step %" PRIu64 ", which is past the last step of this job, %" PRIu64
+                        " (training.max_steps, or training.epochs): nothing is left to be trained. With more steps the job goes "
+                        "on; checkpoint.resume=never begins anew", c->from_dir, folder, c->parent.version, end);
+}
+
 terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) {
     ts_checkpoint *c = &job->checkpoint;
     char folder[TS_CKPT_NAME_CHARS], file[TS_CKPT_NAME_CHARS], *path = NULL;
@@ -253,6 +263,7 @@ terse_status ts_checkpoint_begin(struct ts_job *job, ts_error *error) {
     memcpy(c->parent.contract, c->digest, sizeof c->digest);
     ts_ckpt_folder_name(c->parent.serial, c->parent.version, folder);
     TS_TRY(compare(job, folder, error));
+    TS_TRY(check_end(job, folder, error));
     ts_ckpt_part_file(false, c->parent.index, c->parent.count, file);
     TS_TRY(ts_ckpt_path(c->from_dir, folder, file, &path));
     terse_status status = ts_ckpt_reader_open(path, &c->reader, error);

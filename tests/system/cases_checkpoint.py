@@ -226,6 +226,20 @@ def without_rounds(mode):
     return case
 
 
+def past_the_end(folder, seconds):
+    """A job that would end before the step it goes on from is refused by all servers, with both numbers, and spoils nothing."""
+    whole(folder, SOFTMAX, 2, 1, [], seconds / 3, "ckpt")
+    run, summary = start(folder, SOFTMAX, 2, 1, [f"training.max_steps={STEPS - 10}"], seconds / 3)
+    code, text = run.finish(), run.text()
+    assert code is not None and not os.path.exists(summary), f"exit {code}:\n{text}"  # mpirun's 0 means nothing
+    for server in (0, 1):
+        assert re.search(rf'process=server{server} .*msg="the job ends" .*is of step {STEPS}, which is past the last step of this '
+                         rf'job, {STEPS - 10} ', text), text
+    assert "goes on from the last checkpoint" not in text, text
+    longer = finished(*start(folder, SOFTMAX, 2, 1, [f"training.max_steps={STEPS + 10}"], seconds / 3))
+    assert longer["resumed_step"] == STEPS and longer["steps"] == STEPS + 10, longer
+
+
 def full_disk(folder, seconds):
     """A disk of 3 MB has room for no checkpoint: each is given up by name, and the training goes on."""
     small = os.path.join(folder, "small")
@@ -475,6 +489,7 @@ CASES = [
     ("checkpoint-sigusr1", 60, sigusr1_is_a_checkpoint),
     ("checkpoint-server-death-names-the-way-on", 120, server_death_names_the_way_on),
     ("checkpoint-killed-at-any-instant", 120, killed_at_any_instant),
+    ("checkpoint-past-the-end", 90, past_the_end),
     ("checkpoint-full-disk", 60, full_disk),
     ("checkpoint-one-disk-full", 90, one_disk_full),
     ("checkpoint-read-only-folder", 60, read_only_folder),
