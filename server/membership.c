@@ -86,6 +86,7 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
     membership->lost--;
     bool was_unborn = member->unborn;
     membership->unborn -= was_unborn;
+    membership->attached += was_unborn;
     membership->gone--;
     membership->done--;
     membership->generation++;
@@ -114,6 +115,7 @@ void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t fro
 void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t since) {
     ts_member *member = &membership->members[worker];
     if (worker < membership->launched || since == 0) return;
+    membership->attached += member->unborn;
     membership->unborn -= member->unborn;
     member->unborn = false;
     member->since = since;

@@ -97,6 +97,10 @@ void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t sin
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);
 
+/* How many workers the job has or has had: no places that nobody has come into, as when the comer was refused. */
+static inline uint32_t ts_membership_workers(const ts_membership *membership) { return membership->count - membership->unborn; }
+/* Of these, how many are gone. */
+static inline uint32_t ts_membership_away(const ts_membership *membership) { return membership->gone - membership->unborn; }
 /* How many were here and are lost. */
 static inline uint32_t ts_membership_missed(const ts_membership *membership) { return membership->lost - membership->unborn; }
 /* How many are done because they said so: all that are, but those that were given up. */

@@ -86,7 +86,8 @@ static void dump_job(const ts_job *job, FILE *out) {
             job->message.text);
     if (job->contract) fprintf(out, ", %s, optimizer %s", job->consistency->name, job->optimizer->name);
     fprintf(out, ", generation %u, attached %u, done %u, gone %u, lost %u of %u workers\n", job->members.generation,
-            job->members.attached, ts_membership_finished(&job->members), job->members.gone, job->members.lost, job->members.count);
+            job->members.attached, ts_membership_finished(&job->members), ts_membership_away(&job->members),
+            ts_membership_missed(&job->members), ts_membership_workers(&job->members));
     if (job->released) return;
     fprintf(out, "    waits for: %s\n", waiting[0] ? waiting : "nobody");
     fprintf(out, "    rounds: version %" PRIu64 ", slice rounds closed %" PRIu64 ", at work %u, ready %u, going out %u\n",

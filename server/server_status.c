@@ -57,9 +57,9 @@ static json_t *job_object(const ts_job *job) {
     return json_pack("{s:b, s:f, s:o, s:I, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "orphaned", orphaned, "orphan_s",
                      orphaned ? kept_s(job) : 0.0, "lost",
                      lost_list(job), "number", (json_int_t)job->id, "name", text_of(job->name),
-                     "state", job_states[job->state], "workers", (json_int_t)job->members.count, "attached",
+                     "state", job_states[job->state], "workers", (json_int_t)ts_membership_workers(&job->members), "attached",
                      (json_int_t)job->members.attached, "done", (json_int_t)ts_membership_finished(&job->members), "gone",
-                     (json_int_t)job->members.gone, "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),
+                     (json_int_t)ts_membership_away(&job->members), "step", (json_int_t)(job->released ? job->rounds_done : ts_store_version(&job->store)),
                      "waiting", text_of(waiting), "message", text_of(job->message.text));
 }
 

@@ -71,7 +71,7 @@ static void accept(ts_job *job, uint32_t worker) {
         ts_membership_attach(&job->members, worker);
         job->last_progress_us = ts_server_now(job->server);
         ts_log(TS_LOG_INFO, "job", "a worker has attached", "worker=\"%s\" attached=%u of=%u",
-               ts_job_worker_name(job, worker), job->members.attached, job->members.count);
+               ts_job_worker_name(job, worker), job->members.attached, ts_membership_workers(&job->members));
         if (!job->own) ts_replica_follow_members(job);
     }
     welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
@@ -272,7 +272,7 @@ terse_status ts_session_done(struct ts_job *job, uint32_t worker, const Terse__D
     member->unsent_nonzero = done->unsent_nonzero;
     ts_log(TS_LOG_INFO, "job", "a worker is done", "worker=\"%s\" steps=%llu done=%u of=%u unsent_l1=%.6g unsent_norm=%.6g "
            "unsent_elements=%llu", ts_job_worker_name(job, worker), (unsigned long long)done->steps, ts_membership_finished(&job->members),
-           job->members.count, done->unsent_l1, sqrt(done->unsent_squares), (unsigned long long)done->unsent_nonzero);
+           ts_membership_workers(&job->members), done->unsent_l1, sqrt(done->unsent_squares), (unsigned long long)done->unsent_nonzero);
     ts_job_membership_changed(job);
     return TERSE_OK;
 }

@@ -12,12 +12,14 @@ START_TEST(further_workers_are_places_until_somebody_comes) {
     ck_assert_uint_eq(of.count, 4);
     ck_assert_uint_eq(of.launched, 2);
     ck_assert_uint_eq(ts_membership_missed(&of), 0);
+    ck_assert(ts_membership_workers(&of) == 2 && ts_membership_away(&of) == 0 && of.attached == 2);
     ck_assert_uint_eq(ts_membership_weight(&of), 2);
     ts_membership_lose(&of, 0);
     ts_membership_lose(&of, 1);
     ck_assert(ts_membership_orphaned(&of));
     ck_assert_uint_eq(ts_membership_missed(&of), 2);
     ts_membership_return(&of, 3, 1, 7);
+    ck_assert(ts_membership_workers(&of) == 3 && ts_membership_away(&of) == 2 && of.attached == 3);
     ck_assert(!ts_membership_orphaned(&of));
     ck_assert_uint_eq(ts_membership_weight(&of), 1);
     /* Somebody has been worker 3 now: when it is lost it is missed. */
@@ -28,6 +30,7 @@ START_TEST(further_workers_are_places_until_somebody_comes) {
     ck_assert_uint_eq(ts_membership_missed(&of), 3);
     ck_assert(ts_membership_orphaned(&of));
     ts_membership_return(&of, 3, 2, 9); /* and again, whom no place is made for twice */
+    ck_assert(ts_membership_workers(&of) == 3 && of.attached == 3);
     ck_assert_uint_eq(of.unborn, 1);
     ck_assert_uint_eq(ts_membership_missed(&of), 2);
     ts_membership_free(&of);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "server/job.h"
+#include "server/server_status.h"
 #include "server/worker_place.h"
 #include "tests/sim/server_rig.h"
 #include "tests/unit/unit.h"
@@ -97,6 +98,34 @@ START_TEST(what_lies_on_the_host_is_found_first) {
 END_TEST
 
 /* 2^32 - 1 is the last life; what comes after it would be the one before the first. */
+static void must_report(const rig *r, const char *what) {
+    char *text = NULL;
+    size_t bytes = 0;
+    ck_assert_ok(ts_server_status(r->server, false, &text, &bytes));
+    text[bytes - 1] = '\0';
+    ck_assert_msg(strstr(text, what) != NULL, "not %s but %s", what, text);
+    free(text);
+}
+
+/* It ends before it is let in, as one that is refused does. */
+START_TEST(a_place_that_nobody_took_does_not_count) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS];
+    uint32_t worker, speaks;
+    rig_attach_all(r, params);
+    speaks = rig_come(r, TS_WORKER_ANY, &worker);
+    ck_assert_uint_eq(worker, 2);
+    must_report(r, "\"workers\": 2,\n      \"attached\": 2,\n      \"done\": 0,\n      \"gone\": 0,");
+    is_given(r, as(TS_WORKER_ANY), 3, 1); /* while it is coming */
+    ts_sim_kill(r->network, 1 + speaks);
+    ts_sim_tell_lost(r->network, 1 + speaks);
+    must_report(r, "\"workers\": 2,\n      \"attached\": 2,\n      \"done\": 0,\n      \"gone\": 0,");
+    is_given(r, as(TS_WORKER_ANY), 2, 1);
+    is_given(r, as(2), 2, 1);
+    rig_destroy(r);
+}
+END_TEST
+
 START_TEST(lives_have_an_end) {
     rig *r = rig_create(2, RIG_DENSE);
     float params[RIG_ELEMS];
@@ -215,6 +244,7 @@ TCase *test_place(void) {
     TCase *tests = tcase_create("place");
     tcase_add_test(tests, wishes_are_granted_or_refused_in_words);
     tcase_add_test(tests, what_lies_on_the_host_is_found_first);
+    tcase_add_test(tests, a_place_that_nobody_took_does_not_count);
     tcase_add_test(tests, lives_have_an_end);
     tcase_add_test(tests, answers_name_the_life);
     tcase_add_test(tests, more_workers_are_held_to_the_jobs_memory);
