@@ -243,7 +243,7 @@ def refusals(folder, seconds):
         lost(daemon, 1)
         refused(job.launch(1, ["worker.id=2", "optimizer.lr=0.5", "error_feedback.keep=off"]), "lr=0.5")
         refused(job.launch(1, ["worker.id=two"]), "allowed: new, any, or numbers")
-        refused(job.launch(2, ["worker.id=2,2"]), "two processes of one launch")
+        refused(job.launch(2, ["worker.id=2,2"]), "worker 2 is there twice; allowed: each number once")
         job.trains(run, 0)
         back = job.come(2)
         job.is_in(back, 2)
