@@ -431,7 +431,7 @@ void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *
     resumed->epoch = (char *)(uintptr_t)c->parent.epoch;
     resumed->serial = c->parent.serial;
     resumed->version = c->parent.version;
-    resumed->without = c->without && c->without[worker];
+    resumed->without = c->without && worker < job->members.launched && c->without[worker];
     welcome->resumed = resumed;
     welcome->initialised = true;
 }

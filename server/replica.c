@@ -387,7 +387,8 @@ terse_status ts_replica_message(ts_server *server, uint32_t peer, ts_buffer *buf
     bool joins = message->kind == TERSE__MIRROR__KIND__JOINED && !message->held;
     if (joins && server->secret) ts_place_vouched(own, message->worker, message->incarnation);
     if (joins && message->worker >= own->members.count) return TERSE_OK; /* it has not come to this server yet */
-    TS_REQUIRE(message->worker < own->members.count, TERSE_ECORRUPT);
+    bool leaves = message->kind == TERSE__MIRROR__KIND__LEFT && !message->held; /* perhaps before it had come to this server */
+    TS_REQUIRE(leaves || message->worker < own->members.count, TERSE_ECORRUPT);
     for (size_t i = 0; i < message->n_slices; i++)
         TS_REQUIRE(message->slices[i] < own->contract->server_slices[header->part - 1], TERSE_ECORRUPT);
     if (header->part - 1 == own->part && peer == own->replica.peer) return ts_replica_held(own, message);

@@ -113,13 +113,16 @@ static void say_held_word(ts_job *job, const Terse__Mirror *message) {
     ts_replica_say(job, &body);
 }
 
+/* Of a further worker that never came to this server there is nothing here that could be waited for. */
 static void take_left(ts_job *job, const Terse__Mirror *message) {
-    ts_member *member = &job->members.members[message->worker];
-    if (message->incarnation < member->incarnation) return; /* said of a former life */
-    ts_membership_gone(&job->members, message->worker);
-    member->incarnation = message->incarnation; /* whose coming may not have been heard of here */
-    member->done_steps = 0; /* what has not come will not come */
-    ts_membership_date(&job->members, message->worker, message->since);
+    ts_member *member = message->worker < job->members.count ? &job->members.members[message->worker] : NULL;
+    if (member && message->incarnation < member->incarnation) return; /* said of a former life */
+    if (member) {
+        ts_membership_gone(&job->members, message->worker);
+        member->incarnation = message->incarnation; /* whose coming may not have been heard of here */
+        member->done_steps = 0; /* what has not come will not come */
+        ts_membership_date(&job->members, message->worker, message->since);
+    }
     if (message->from > job->members.floor) job->members.floor = message->from;
     ts_job_membership_changed(job);
     say_held_word(job, message);
@@ -156,10 +159,10 @@ static terse_status take_joined(ts_job *job, const Terse__Mirror *message) {
 }
 
 static terse_status take_sum(ts_job *job, const Terse__Mirror *message) {
-    for (size_t i = 0; i < message->n_away; i++) TS_REQUIRE(message->away[i] < job->members.count, TERSE_ECORRUPT);
     TS_TRY(ts_reduce_adopt(job, message->sequence, message->values, message->n_values));
     for (uint32_t w = 0; w < job->members.count; w++) job->members.members[w].away = false;
-    for (size_t i = 0; i < message->n_away; i++) job->members.members[message->away[i]].away = true;
+    for (size_t i = 0; i < message->n_away; i++) /* the owner may have had others that never came to this server */
+        if (message->away[i] < job->members.count) job->members.members[message->away[i]].away = true;
     Terse__Mirror body = TERSE__MIRROR__INIT;
     body.kind = TERSE__MIRROR__KIND__REDUCED;
     body.held = true;

@@ -44,6 +44,7 @@ typedef struct {
     bool comes_anew;                         /* over a way of its own, as into a daemon's job (ts_sim_come; network.spare) */
     bool forgets;                            /* and with nothing of what the killed one had */
     uint64_t come_us[TS_CLUSTER_WORKERS];    /* of the last, network.late_workers: when it comes */
+    uint64_t live_us[TS_CLUSTER_WORKERS];    /* and so long after that it dies; 0: it does not. restart_us as of the killed */
     uint64_t sleep_after[TS_CLUSTER_WORKERS]; /* a worker is stopped some time after it has pushed so many steps; 0: never */
     uint64_t sleep_us[TS_CLUSTER_WORKERS];   /* for so long */
     struct {
@@ -87,7 +88,9 @@ typedef struct {
 } ts_cluster_spec;
 
 /* Whether the worker is to die for good; and whether it is missed for some time. */
-static inline bool ts_cluster_is_killed(const ts_cluster_spec *spec, uint32_t w) { return spec->kill_after[w] || spec->kill_us[w]; }
+static inline bool ts_cluster_is_killed(const ts_cluster_spec *spec, uint32_t w) {
+    return spec->kill_after[w] || spec->kill_us[w] || spec->live_us[w];
+}
 static inline bool ts_cluster_dies(const ts_cluster_spec *spec, uint32_t w) {
     return ts_cluster_is_killed(spec, w) && !spec->restart_us[w];
 }

@@ -30,8 +30,9 @@ static void restart(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
     if (c->spec->comes_anew && !come(c, w)) return;
     if (!c->spec->comes_anew) ts_sim_revive(c->network, me->peer);
-    *me = (worker){.job = me->job, .index = me->index, .peer = me->peer, .first = me->first, .dies_us = UINT64_MAX,
-                   .asleep_us = UINT64_MAX};
+    bool dies = c->spec->live_us[w] && me->comings == 0;
+    *me = (worker){.job = me->job, .index = me->index, .peer = me->peer, .first = me->first, .comings = me->comings + 1,
+                   .dies_us = dies ? ts_sim_now_us(c->network) + c->spec->live_us[w] : UINT64_MAX, .asleep_us = UINT64_MAX};
     if (c->spec->forgets) ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_FORGOT, .worker = w});
     if (ts_client_create(c->jobs[me->job], ts_sim_endpoint(c->network, me->peer), &me->client) != TERSE_OK)
         ts_cluster_note_failure(c, "worker", w, "create failed");

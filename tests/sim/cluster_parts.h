@@ -17,6 +17,7 @@ typedef struct {
     uint32_t job, index; /* its job, its number there */
     uint32_t peer;       /* of its process */
     bool dead;
+    unsigned comings;    /* processes that have come as this worker */
     uint32_t first;      /* tensor */
     phase phase;
     uint64_t step;

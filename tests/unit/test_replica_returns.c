@@ -259,17 +259,52 @@ START_TEST(with_ef21_no_further_worker_comes_where_there_are_replicas) {
 }
 END_TEST
 
-START_TEST(who_comes_proves_the_secret_whoever_leads) {
+/* Further workers that die while they come, so that a stand-in may never have heard of one that its owner has let in. */
+static uint64_t run_short_lived(uint64_t first, unsigned count, const char *const *more) {
+    uint64_t returns = 0;
+    if (only_seed(&first)) count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 83));
+        spec.network.late_workers = 1 + ts_random_below(&random, 2);
+        spec.network.workers = 2 + spec.network.late_workers;
+        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+        spec.comes_anew = spec.forgets = true;
+        for (uint32_t w = 0; w < spec.network.workers; w++) {
+            spec.steps[w] = STEPS;
+            if (spec.think_us[w] < 500000) spec.think_us[w] += 500000;
+            if (w < 2) continue;
+            spec.come_us[w] = 1 + ts_random_below(&random, 5 * SECOND);
+            spec.live_us[w] = 1 + ts_random_below(&random, SECOND);
+            if (w == 2) spec.restart_us[w] = 8 * SECOND + ts_random_below(&random, 4 * SECOND);
+        }
+        returns += strike(seed, &spec, false, more).returns;
+    }
+    return returns;
+}
+
+static void with_secret(void (*run)(const char *const *more)) {
     char file[] = "/tmp/terse-sim-secret-XXXXXX", set[64];
     const char *const more[] = {set, NULL};
     int descriptor = mkstemp(file);
     ck_assert_int_eq(write(descriptor, "a secret of some length", 23), 23);
     close(descriptor);
     snprintf(set, sizeof set, "auth.secret_file=%s", file);
-    run_comers(46200000, seed_count(SEEDS) / 2, more);
-    run_trouble(46300000, seed_count(SEEDS) / 2, REPLACED, more);
+    run(more);
     (void)unlink(file);
 }
+
+static void comes_and_returns(const char *const *more) {
+    run_comers(46200000, seed_count(SEEDS) / 2, more);
+    run_trouble(46300000, seed_count(SEEDS) / 2, REPLACED, more);
+}
+
+START_TEST(who_comes_proves_the_secret_whoever_leads) { with_secret(comes_and_returns); }
+END_TEST
+
+static void comes_in_vain(const char *const *more) { run_short_lived(46400000, seed_count(SEEDS), more); }
+
+START_TEST(who_dies_before_the_stand_in_knows_holds_nobody) { with_secret(comes_in_vain); }
 END_TEST
 
 TCase *test_replica_returns(void);
@@ -285,5 +320,6 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, further_workers_come_in_whoever_leads);
     tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
     tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
+    tcase_add_test(tests, who_dies_before_the_stand_in_knows_holds_nobody);
     return tests;
 }

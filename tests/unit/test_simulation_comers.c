@@ -177,6 +177,30 @@ START_TEST(a_new_worker_that_dies_at_the_second_door_is_nobody) {
 }
 END_TEST
 
+/* One comes, and dies when server 0 has let it in and others have not: of whoever is lost later all servers hear all the same. */
+START_TEST(a_new_worker_that_not_all_servers_knew_hides_nobody) {
+    char file[] = "/tmp/terse-sim-secret-XXXXXX", set[64];
+    uint64_t first = 39100000;
+    unsigned count = only_seed(&first) ? 1 : seed_count(100);
+    int descriptor = mkstemp(file);
+    ck_assert_int_eq(write(descriptor, "a secret of some length", 23), 23);
+    close(descriptor);
+    snprintf(set, sizeof set, "auth.secret_file=%s", file);
+    for (uint64_t seed = first; seed < first + 4 * (uint64_t)count; seed += 4) { /* in rounds that wait for all */
+        ts_cluster_spec spec = uneven_spec_of(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 103));
+        spec.network.servers = 2 + (uint32_t)(seed / 4 % 2);
+        spec.network.workers = 4;
+        spec.network.late_workers = 1;
+        spec.come_us[3] = 1 + ts_random_below(&random, 2 * SECOND);
+        spec.live_us[3] = 1 + ts_random_below(&random, SECOND);
+        spec.kill_after[1] = 18;
+        (void)run_comers(seed, &spec, false, set);
+    }
+    (void)unlink(file);
+}
+END_TEST
+
 /* All die, or the only one does, and come back one after the other: nothing is lost. */
 static arrivals run_revived(uint64_t seed, unsigned *workers) {
     ts_cluster_spec spec = uneven_spec_of(seed);
@@ -241,6 +265,7 @@ TCase *test_simulation_comers(void) {
     tcase_add_test(tests, who_comes_keeps_asking_over_a_bad_network);
     tcase_add_test(tests, who_gave_way_comes_in_no_earlier_than_was_told);
     tcase_add_test(tests, a_new_worker_that_dies_at_the_second_door_is_nobody);
+    tcase_add_test(tests, a_new_worker_that_not_all_servers_knew_hides_nobody);
     tcase_add_test(tests, jobs_whose_workers_have_all_died_are_revived);
     tcase_add_test(tests, who_has_come_in_makes_servers_ask_for_rounds);
     tcase_add_test(tests, a_job_that_nobody_comes_back_to_ends);
