@@ -209,7 +209,7 @@ def folded(folder, seconds):
         # A copy of the file meets neither the checkpoint that was made, nor any other of another epoch.
         copy = os.path.join(folder, "worker-2.keep")
         assert "must not meet" in ckpt("keep", "fold", copy, made, dir_, code=1).replace("\n", " ")
-        run, summary = start(folder, SOFTMAX, 2, 3, sets[1:4] + [f"training.max_steps={step + 5}", "push.default=topk:0.02 | int8"], seconds)
+        run, summary = start(folder, SOFTMAX, 2, 3, sets[1:5] + [f"training.max_steps={step + 5}", "push.default=topk:0.02 | int8"], seconds)
         got = finished(run, summary)
         assert got["resumed_step"] == step, (got, step)
         assert "has no part of this worker" not in run.text(), run.text()
