@@ -61,16 +61,24 @@ static parsed line; /* large */
 static char *written;
 static size_t written_bytes;
 static FILE *stream;
+static ts_log_level level_before;
 
 static void begin(void) {
+    level_before = ts_log_get_level(); /* other tests of the process may have made the log silent */
+    ts_log_set_level(TS_LOG_INFO);
     stream = open_memstream(&written, &written_bytes);
     ck_assert_ptr_nonnull(stream);
     ts_log_set_stream(stream);
 }
 
-static void end(void) {
+static void close_stream(void) {
     ts_log_set_stream(NULL);
+    ts_log_set_level(level_before);
     fclose(stream);
+}
+
+static void end(void) {
+    close_stream();
     ck_assert_uint_gt(written_bytes, 0);
     ck_assert_ptr_eq(memchr(written, '\n', written_bytes), written + written_bytes - 1);
     written[written_bytes - 1] = '\0';
@@ -117,8 +125,7 @@ END_TEST
 START_TEST(ordinary_values_are_written_as_they_are) {
     begin();
     ts_log(TS_LOG_WARN, "test", "m", "job=%s reason=\"%s\" x=%g", "a.b-c_1", "why", 1e-3);
-    ts_log_set_stream(NULL);
-    fclose(stream);
+    close_stream();
     ck_assert_ptr_nonnull(strstr(written, " level=warn from=test msg=\"m\" job=a.b-c_1 reason=\"why\" x=0.001\n"));
     free(written);
 }
