@@ -200,6 +200,18 @@ START_TEST(a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds) {
 }
 END_TEST
 
+/* So many workers from the start and so many later, all of them slow enough for others to come in. */
+static void plan_comers(ts_cluster_spec *spec, uint32_t launched, uint32_t late) {
+    spec->network.late_workers = late;
+    spec->network.workers = launched + late;
+    spec->network.spare = 2 * TS_CLUSTER_WORKERS;
+    spec->comes_anew = true;
+    for (uint32_t w = 0; w < spec->network.workers; w++) {
+        spec->steps[w] = STEPS;
+        if (spec->think_us[w] < 500000) spec->think_us[w] += 500000;
+    }
+}
+
 /* Further workers come while a server, and perhaps a worker, dies. */
 static uint64_t run_comers(uint64_t first, unsigned count, const char *const *more) {
     uint64_t returns = 0;
@@ -208,15 +220,8 @@ static uint64_t run_comers(uint64_t first, unsigned count, const char *const *mo
         ts_cluster_spec spec = spec_with_replicas(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 84));
         uint32_t launched = 1 + ts_random_below(&random, 3), victim = ts_random_below(&random, launched);
-        spec.network.late_workers = 1 + ts_random_below(&random, 3);
-        spec.network.workers = launched + spec.network.late_workers;
-        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
-        spec.comes_anew = true;
-        for (uint32_t w = 0; w < spec.network.workers; w++) {
-            spec.steps[w] = STEPS;
-            if (spec.think_us[w] < 500000) spec.think_us[w] += 500000;
-            if (w >= launched) spec.come_us[w] = 1 + ts_random_below(&random, 10 * SECOND);
-        }
+        plan_comers(&spec, launched, 1 + ts_random_below(&random, 3));
+        for (uint32_t w = launched; w < spec.network.workers; w++) spec.come_us[w] = 1 + ts_random_below(&random, 10 * SECOND);
         if (launched > 1 && ts_random_below(&random, 2)) {
             spec.kill_after[victim] = 1 + ts_random_below(&random, 6);
             spec.restart_us[victim] = 1000 + ts_random_below(&random, 12 * SECOND);
@@ -266,14 +271,9 @@ static uint64_t run_short_lived(uint64_t first, unsigned count, const char *cons
     for (uint64_t seed = first; seed < first + count; seed++) {
         ts_cluster_spec spec = spec_with_replicas(seed);
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 83));
-        spec.network.late_workers = 1 + ts_random_below(&random, 2);
-        spec.network.workers = 2 + spec.network.late_workers;
-        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
-        spec.comes_anew = spec.forgets = true;
-        for (uint32_t w = 0; w < spec.network.workers; w++) {
-            spec.steps[w] = STEPS;
-            if (spec.think_us[w] < 500000) spec.think_us[w] += 500000;
-            if (w < 2) continue;
+        plan_comers(&spec, 2, 1 + ts_random_below(&random, 2));
+        spec.forgets = true;
+        for (uint32_t w = 2; w < spec.network.workers; w++) {
             spec.come_us[w] = 1 + ts_random_below(&random, 5 * SECOND);
             spec.live_us[w] = 1 + ts_random_below(&random, SECOND);
             if (w == 2) spec.restart_us[w] = 8 * SECOND + ts_random_below(&random, 4 * SECOND);
