@@ -129,7 +129,8 @@ static const char ls_help[] =
     "DESCRIPTION\n"
     "  One line a file: its job, worker, epoch, the step that it stands at, who has it open, and what it holds: the\n"
     "  residual's sum of magnitudes and norm, and packets that nobody has answered for. Without a folder, those of all\n"
-    "  folders of /dev/shm. What a living worker holds changes while it is read.\n\n"
+    "  folders of /dev/shm. What a living worker holds changes while it is read; a dead one's is read as the next one finds\n"
+    "  it, a push that was cut short undone.\n\n"
     "  --json   a list of objects: file, problem, job, worker, workers, epoch, run, life, step, ended (the job is known\n"
     "           to have), owner (a process, or null), l1, l2, nonzero, packets, tensors (a list of name, l1, l2,\n"
     "           nonzero, packets); l1 and l2 are null where a damaged file holds NaN or infinity\n\n"
@@ -166,7 +167,8 @@ static json_t *describe(const char *path) {
     ts_keep *file = NULL;
     ts_error error = {""};
     long owner = ts_keep_owner(path);
-    terse_status status = ts_keep_open_file(path, false, &file, &error);
+    terse_status status = owner ? TERSE_ESTATE : ts_keep_open_still(path, &file, &error);
+    if (status == TERSE_ESTATE) status = ts_keep_open_file(path, false, &file, &error);
     if (status != TERSE_OK)
         return json_pack("{s:s, s:s}", "file", path, "problem", error.text[0] ? error.text : terse_strerror(status));
     ts_keep_identity is = ts_keep_identify(file);

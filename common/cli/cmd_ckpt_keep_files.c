@@ -21,8 +21,8 @@ static const char verify_help[] =
     "  terse ckpt keep verify FILE|FOLDER\n\n"
     "DESCRIPTION\n"
     "  Checks what the file says of itself (contract, lengths), that residual and momentum are finite, and that every packet\n"
-    "  without an answer decodes. Nothing is changed: what a kill has left half done is made good when the file is\n"
-    "  taken. A file that a living worker has open is not looked at; a worker that comes meanwhile waits until it is read,\n"
+    "  without an answer decodes. Nothing is changed: what a kill has left half done is read as it will be when\n"
+    "  the file is taken. A file that a living worker has open is not looked at; a worker that comes meanwhile waits until it is read,\n"
     "  for 10 s at most.\n\n"
     "EXIT STATUS\n"
     "  0 all are fine; 1 one is damaged, in use, or cannot be read; 2 the command line is wrong";

@@ -79,8 +79,9 @@ static terse_status promise(const ts_keep *keep, size_t at, size_t bytes, ts_err
                         "folder, or set it to off)", (double)bytes * 1e-6, keep->path, strerror(failed));
 }
 
-terse_status ts_keep_map(ts_keep *keep, bool writes, ts_error *error) {
-    void *map = mmap(NULL, keep->bytes, PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, keep->file, 0);
+terse_status ts_keep_map(ts_keep *keep, ts_keep_use use, ts_error *error) {
+    int access = PROT_READ | (use == TS_KEEP_LOOKED_AT ? 0 : PROT_WRITE);
+    void *map = mmap(NULL, keep->bytes, access, use == TS_KEEP_STILL ? MAP_PRIVATE : MAP_SHARED, keep->file, 0);
     if (map == MAP_FAILED)
         return ts_error_set(error, TERSE_EIO, "error_feedback.keep: cannot map %s: %s", keep->path, strerror(errno));
     keep->map = map;
@@ -116,7 +117,7 @@ static terse_status begin_file(ts_keep *keep, const ts_keep_options *options, ts
     if (ftruncate(keep->file, 0) != 0 || ftruncate(keep->file, (off_t)keep->bytes) != 0)
         status = ts_error_set(error, TERSE_EIO, "error_feedback.keep: %s: %s", keep->path, strerror(errno));
     if (status == TERSE_OK) status = promise(keep, 0, l.areas, error);
-    if (status == TERSE_OK) status = ts_keep_map(keep, true, error);
+    if (status == TERSE_OK) status = ts_keep_map(keep, TS_KEEP_TAKEN, error);
     if (status == TERSE_OK) {
 #ifdef MADV_HUGEPAGE
         (void)madvise(keep->map, l.areas, MADV_HUGEPAGE); /* where the kernel allows it; it is a matter of speed alone */
@@ -139,7 +140,7 @@ static terse_status go_on(ts_keep *keep, const ts_keep_head *head, ts_error *err
     keep->bytes = (size_t)head->bytes;
     if (head->contract_bytes > head->bytes || ts_keep_lay_out(keep, (size_t)head->contract_bytes, NULL).end != keep->bytes)
         return ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its length is not that of its contract", keep->path);
-    TS_TRY(ts_keep_map(keep, true, error));
+    TS_TRY(ts_keep_map(keep, TS_KEEP_TAKEN, error));
     ts_keep_point(keep, (size_t)head->contract_bytes);
     TS_TRY(ts_keep_check(keep, error));
     keep->found = true;
@@ -149,7 +150,7 @@ static terse_status go_on(ts_keep *keep, const ts_keep_head *head, ts_error *err
 
 /* One of another contract: it stays as long as it holds something that may be wanted. */
 static terse_status face_other(ts_keep *keep, const ts_keep_options *options, ts_error *error) {
-    TS_TRY(ts_keep_describe(keep->file, keep->path, true, &keep->other, error));
+    TS_TRY(ts_keep_describe(keep->file, keep->path, TS_KEEP_TAKEN, &keep->other, error));
     int file = keep->file;
     keep->file = -1; /* it is the other's now */
     TS_TRY(ts_keep_settle_move(keep->other, error));

@@ -51,7 +51,10 @@ terse_status ts_keep_open(const ts_keep_options *options, ts_keep **out, ts_erro
  * TERSE_ENOTFOUND (nothing is in it yet).
  */
 terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_error *error) TERSE_NODISCARD;
-/* The same to read it all while nobody changes it: locked, and its worker waits. TERSE_ESTATE: a process has it. */
+/*
+ * The same to read it all while nobody changes it: locked, and its worker waits. What a kill left half done is made good in
+ * what is read, not in the file. TERSE_ESTATE: a process has it.
+ */
 terse_status ts_keep_open_still(const char *path, ts_keep **out, ts_error *error) TERSE_NODISCARD;
 /* ended: nothing of it will be needed, the file goes. NULL is fine. */
 void ts_keep_close(ts_keep *keep, bool ended);

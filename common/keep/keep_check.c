@@ -65,7 +65,7 @@ static bool guard_fits(const ts_keep *keep) {
 terse_status ts_keep_check(const ts_keep *keep, ts_error *error) {
     const ts_keep_head *head = keep->head;
     bool fine = memchr(head->job, '\0', sizeof head->job) != NULL && slots_fit(keep);
-    if (fine && (keep->takes || keep->still)) /* else its owner may be changing it, and nobody follows it */
+    if (fine && keep->takes) /* else its owner may be changing it, and nobody follows it */
         fine = backup_fits(keep) && guard_fits(keep);
     return fine ? TERSE_OK : ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: what it says of itself cannot be", keep->path);
 }

@@ -74,7 +74,7 @@ static terse_status read_contract(ts_keep *keep, const ts_keep_head *head, ts_er
     return TERSE_OK;
 }
 
-terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **out, ts_error *error) {
+terse_status ts_keep_describe(int file, const char *path, ts_keep_use use, ts_keep **out, ts_error *error) {
     ts_keep_head head;
     ts_keep_kind kind;
     TS_TRY(ts_keep_read_head(file, path, &kind, &head, error));
@@ -82,7 +82,7 @@ terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **
     ts_keep *keep = ts_mem_calloc(1, sizeof *keep);
     TS_REQUIRE(keep, TERSE_ENOMEM);
     keep->file = file;
-    keep->takes = takes;
+    keep->takes = use != TS_KEEP_LOOKED_AT;
     keep->found = true;
     keep->worker = head.worker;
     keep->bytes = (size_t)head.bytes;
@@ -92,13 +92,13 @@ terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **
     if (status == TERSE_OK) status = ts_keep_make_tables(keep);
     if (status == TERSE_OK && ts_keep_lay_out(keep, (size_t)head.contract_bytes, NULL).end != keep->bytes)
         status = ts_error_set(error, TERSE_ECORRUPT, "%s: damaged: its length is not that of its contract", path);
-    if (status == TERSE_OK) status = ts_keep_map(keep, takes, error);
+    if (status == TERSE_OK) status = ts_keep_map(keep, use, error);
     if (status == TERSE_OK) {
         ts_keep_point(keep, (size_t)head.contract_bytes);
         status = ts_keep_check(keep, error);
     }
     if (status == TERSE_OK) {
-        if (takes) ts_keep_recover(keep);
+        if (keep->takes) ts_keep_recover(keep);
         *out = keep;
         return TERSE_OK;
     }
@@ -115,7 +115,7 @@ terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_e
         file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (file < 0) return ts_error_set(error, TERSE_EIO, "cannot open %s: %s", path, strerror(errno));
     }
-    terse_status status = ts_keep_describe(file, path, takes, out, error);
+    terse_status status = ts_keep_describe(file, path, takes ? TS_KEEP_TAKEN : TS_KEEP_LOOKED_AT, out, error);
     if (status != TERSE_OK) close(file);
     if (status != TERSE_OK || !takes) return status;
     status = ts_keep_settle_move(*out, error);
@@ -126,18 +126,10 @@ terse_status ts_keep_open_file(const char *path, bool takes, ts_keep **out, ts_e
 }
 
 terse_status ts_keep_open_still(const char *path, ts_keep **out, ts_error *error) {
-    ts_keep *keep = NULL;
     int file = -1;
     TS_TRY(ts_keep_lock_file(path, TS_KEEP_READS, &file, error));
-    terse_status status = ts_keep_describe(file, path, false, &keep, error);
-    if (status != TERSE_OK) {
-        close(file);
-        return status;
-    }
-    keep->still = true;
-    status = ts_keep_check(keep, error);
-    if (status == TERSE_OK) *out = keep;
-    else ts_keep_close(keep, false);
+    terse_status status = ts_keep_describe(file, path, TS_KEEP_STILL, out, error);
+    if (status != TERSE_OK) close(file);
     return status;
 }
 

@@ -60,7 +60,8 @@ struct ts_keep {
     char *path, *temporary; /* [own] temporary: where it lies as long as `other` has its place; else NULL */
     uint8_t *map;
     size_t bytes;
-    bool found, takes, still; /* still: nobody changes it, though it is only looked at */
+    bool found;
+    bool takes; /* it is ours alone: what a kill left half done was made good */
     ts_keep *other;         /* [own] or NULL */
     ts_keep_form form;
     ts_keep_head *head;
@@ -92,8 +93,13 @@ static inline ts_keep_form ts_keep_form_of(const ts_keep_head *head) {
 /* Reads the head of an open file. kind: [out] EMPTY also for one that was never completed. head: [out] */
 terse_status ts_keep_read_head(int file, const char *path, ts_keep_kind *kind, ts_keep_head *head, ts_error *error)
     TERSE_NODISCARD;
+/*
+ * LOOKED_AT: as it is, while its owner may be changing it. STILL: nobody changes it; what a kill left half done is made good in
+ * memory of our own. TAKEN: it is made good in the file.
+ */
+typedef enum { TS_KEEP_LOOKED_AT, TS_KEEP_STILL, TS_KEEP_TAKEN } ts_keep_use;
 /* Maps an open file by its own description, hand-overs as they are. file: taken over on success, with its lock. path: copied. */
-terse_status ts_keep_describe(int file, const char *path, bool takes, ts_keep **out, ts_error *error) TERSE_NODISCARD;
+terse_status ts_keep_describe(int file, const char *path, ts_keep_use use, ts_keep **out, ts_error *error) TERSE_NODISCARD;
 
 /* keep_check.c: what recovery and readers follow lies inside. Returns TERSE_OK, or TERSE_ECORRUPT with a sentence. */
 terse_status ts_keep_check(const ts_keep *keep, ts_error *error) TERSE_NODISCARD;
@@ -108,7 +114,7 @@ terse_status ts_keep_settle_move(ts_keep *keep, ts_error *error) TERSE_NODISCARD
 terse_status ts_keep_copy(const ts_keep *keep, const char *path, ts_error *error) TERSE_NODISCARD;
 
 /* keep.c */
-terse_status ts_keep_map(ts_keep *keep, bool writes, ts_error *error) TERSE_NODISCARD;
+terse_status ts_keep_map(ts_keep *keep, ts_keep_use use, ts_error *error) TERSE_NODISCARD;
 typedef enum { TS_KEEP_READS, TS_KEEP_WRITES, TS_KEEP_MAKES } ts_keep_access; /* MAKES: writes, and it need not be there */
 /* Opens and locks the file of that name, which another process may just be removing. Who only reads it is waited for. */
 terse_status ts_keep_lock_file(const char *path, ts_keep_access access, int *file, ts_error *error) TERSE_NODISCARD;

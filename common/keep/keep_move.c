@@ -138,7 +138,7 @@ static terse_status finish_given(ts_keep *keep, ts_error *error) {
 static terse_status open_raw(const char *path, ts_keep **out, ts_error *error) {
     int file = -1;
     TS_TRY(ts_keep_lock_file(path, TS_KEEP_WRITES, &file, error));
-    terse_status status = ts_keep_describe(file, path, true, out, error);
+    terse_status status = ts_keep_describe(file, path, TS_KEEP_TAKEN, out, error);
     if (status != TERSE_OK) close(file);
     return status;
 }

@@ -33,7 +33,7 @@ def flood(ranks, words, through=()):
 def death(victim, through=()):
     def case(folder, seconds):
         del folder
-        text, good = check(4, ["frames=60", f"kill={victim}", "deadline=2"], list(through), seconds)
+        text, good = check(4, ["frames=60", f"kill={victim}", "deadline=8"], list(through), seconds)
         assert good == [r for r in range(4) if r != victim], text
         assert f"(rank {victim} on " in text, text
     return case

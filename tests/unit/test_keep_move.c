@@ -494,6 +494,37 @@ START_TEST(who_reads_a_file_is_waited_for) {
 }
 END_TEST
 
+/* A push that was interrupted is made good for who reads the file as for who takes it; the file stays as it is. */
+START_TEST(who_reads_a_file_sees_what_its_worker_will) {
+    double taken[2][ELEMS] = {{0}}, seen = 0;
+    ts_keep_options options = {.dir = dir, .job = "j", .workers = 2, .form = {.brief = true}};
+    ts_keep *keep = NULL;
+    ts_error error = {""};
+    open_case();
+    options.contract = contract;
+    leave(0, true, EPOCH, false);
+    ck_assert_ok(ts_keep_open(&options, &keep, &error));
+    ts_keep_begin(keep, 0);
+    memset(keep->tensors[0].brief, 0, keep->tensors[0].n); /* of two bytes each: half of them */
+    ts_keep_close(keep, false);
+    for (int turn = 0; turn < 2; turn++) { /* the first has changed nothing */
+        ck_assert_ok(ts_keep_open_still(giver, &keep, &error));
+        seen = ts_keep_mass_of(keep, 0).l1;
+        ts_keep_close(keep, false);
+        ck_assert_ok(ts_keep_open_file(giver, false, &keep, &error));
+        ck_assert_double_lt(ts_keep_mass_of(keep, 0).l1, 0.9 * seen);
+        ts_keep_close(keep, false);
+    }
+    ck_assert_ok(ts_keep_open_file(giver, true, &keep, &error));
+    ck_assert_double_eq(ts_keep_mass_of(keep, 0).l1, seen);
+    ts_keep_close(keep, false);
+    add_file(giver, taken[0], taken[1]);
+    for (size_t i = 0; i < ELEMS; i++)
+        ck_assert_double_eq_tol(taken[0][i], (double)value(0, i >= ELEMS / 2, i % (ELEMS / 2)), 2.0); /* of up to 370, in bfloat16 */
+    close_case();
+}
+END_TEST
+
 TCase *test_keep_move(void);
 TCase *test_keep_move(void) {
     TCase *tests = tcase_create("keep_move");
@@ -506,5 +537,6 @@ TCase *test_keep_move(void) {
     tcase_add_test(tests, a_manifest_that_cannot_be_read_is_not_taken_for_absent);
     tcase_add_test(tests, who_takes_both_files_keeps_both_locks);
     tcase_add_test(tests, who_reads_a_file_is_waited_for);
+    tcase_add_test(tests, who_reads_a_file_sees_what_its_worker_will);
     return tests;
 }
