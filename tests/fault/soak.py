@@ -5,6 +5,7 @@
 soak.py [SECONDS]   (1800). BUILD names the build's folder. One job trains all the time; beside it one after another joins,
 every third is killed whole, every fourth loses a worker. Prints a line a minute and a verdict.
 """
+import argparse
 import os
 import signal
 import statistics
@@ -54,7 +55,9 @@ def join(daemon, number):
 
 
 def main():
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1800
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", nargs="?", type=float, default=1800)
+    seconds = parser.parse_args().seconds
     samples, jobs, told = [], 0, 0
     with tempfile.TemporaryDirectory(prefix="terse-") as folder:
         with Daemon(folder, CONFIG, overrides=SETS) as daemon:
