@@ -8,6 +8,7 @@ dump), and by how much without the time that its thread could have run and other
 worker, the pool and the disk want them as well. A JSON line with both, and the size and duration of the checkpoints. FOLDER: on
 which disk; build/ by default. Exits 1 when a tick came more than 50 ms late during a checkpoint.
 """
+import argparse
 import json
 import os
 import re
@@ -77,8 +78,11 @@ def measure(run, rounds):
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    folder = tempfile.mkdtemp(prefix="bench-checkpoint-", dir=os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else BUILD))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", nargs="?", type=int, default=5)
+    parser.add_argument("folder", nargs="?", default=BUILD, help="where the checkpoints go; default: %(default)s")
+    given = parser.parse_args()
+    rounds, folder = given.rounds, tempfile.mkdtemp(prefix="bench-checkpoint-", dir=os.path.abspath(given.folder))
     try:
         lines = shapes()
         config = write_config(folder, lines)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """CPU of idle servers and workers: bench_idle.py [SECONDS]. One JSON line a process; the servers' yardstick is one core."""
+import argparse
 import json
 import os
 import sys
@@ -19,7 +20,9 @@ def cpu_seconds(pid):
 
 
 def main():
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", nargs="?", type=int, default=60)
+    seconds = parser.parse_args().seconds
     run = Run(["-n", "2", f"{BUILD}/terse-server", "configs/linear.yaml", ":", "-n", "2", f"{BUILD}/bench_idle",
                "configs/linear.yaml", str(seconds + 3)], seconds + 60)
     if not run.wait_for("idle begins", 30):

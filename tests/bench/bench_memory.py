@@ -7,6 +7,7 @@ server's peak of resident memory beside the arrays it cannot do without (paramet
 its own account says of it (the state dump), and what `terse check` foretold. Exits 1 when the peak is more than 10 %
 above the arrays.
 """
+import argparse
 import json
 import os
 import re
@@ -108,7 +109,9 @@ def measure(folder, case, steps):
 
 
 def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="?", type=int, default=40)
+    steps = parser.parse_args().steps
     good = True
     with tempfile.TemporaryDirectory(prefix="terse-") as folder:
         for case in CASES:
