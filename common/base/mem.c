@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static _Thread_local int64_t fail_countdown = -1;
 
@@ -42,12 +43,17 @@ void *ts_mem_realloc(void *block, size_t count, size_t size) {
     return realloc(block, bytes ? bytes : 1);
 }
 
+void ts_mem_renew(void *block, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    (void)madvise(block, bytes & ~(page - 1), MADV_DONTNEED);
+    (void)madvise(block, bytes, MADV_HUGEPAGE);
+}
+
 /* bytes: a multiple of a cache line. */
 static void *aligned_block(size_t bytes, bool large) {
-    /* Sweeps over large tensors are slowed by small pages; where the kernel has no large ones the advice is void. */
     void *block;
     if (!allowed() || posix_memalign(&block, large ? TS_MEM_PAGE : TS_CACHE_LINE, bytes) != 0) return NULL;
-    if (large) (void)madvise(block, bytes, MADV_HUGEPAGE);
+    if (large) ts_mem_renew(block, bytes);
     return block;
 }
 

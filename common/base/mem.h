@@ -34,6 +34,12 @@ void *ts_mem_pages(size_t bytes);
  */
 void *ts_mem_grow(void *block, size_t used, size_t bytes);
 
+/*
+ * Of memory whose contents nobody needs: its whole pages are given back, since what was used before is there in small ones, and
+ * come anew, zeroed, in large ones where the kernel has some (sweeps over large tensors are slowed by small ones).
+ */
+void ts_mem_renew(void *block, size_t bytes);
+
 /* A copy of a string, or NULL. */
 char *ts_mem_strdup(const char *text);
 

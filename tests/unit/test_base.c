@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/buffer.h"
 #include "common/base/bytes.h"
@@ -79,6 +81,21 @@ START_TEST(memory_checks_overflow_and_fails_on_demand) {
     ck_assert_uint_eq((uintptr_t)third % TS_CACHE_LINE, 0);
     ts_mem_free(first);
     ts_mem_free(third);
+}
+END_TEST
+
+/* Whole pages alone are given back: behind the last one somebody else's memory may lie. */
+START_TEST(renewed_memory_leaves_its_neighbours_alone) {
+    enum { PAGE = 4096, PAGES = 5, BYTES = 3 * PAGE + 64 };
+    uint8_t expected[PAGES * PAGE];
+    uint8_t *block = mmap(NULL, sizeof expected, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(block, MAP_FAILED);
+    memset(block, 7, sizeof expected);
+    memset(expected, 7, sizeof expected);
+    memset(expected, 0, (size_t)BYTES / (size_t)sysconf(_SC_PAGESIZE) * (size_t)sysconf(_SC_PAGESIZE));
+    ts_mem_renew(block, BYTES);
+    ck_assert_int_eq(memcmp(block, expected, sizeof expected), 0);
+    munmap(block, sizeof expected);
 }
 END_TEST
 
@@ -343,6 +360,7 @@ TCase *test_base(void) {
     tcase_add_test(tests, philox_gives_the_published_values);
     tcase_add_test(tests, bounded_randoms_stay_below_and_reach_everything);
     tcase_add_test(tests, memory_checks_overflow_and_fails_on_demand);
+    tcase_add_test(tests, renewed_memory_leaves_its_neighbours_alone);
     tcase_add_test(tests, buffers_count_their_references);
     tcase_add_test(tests, pools_keep_what_fits_within_their_limit);
     tcase_add_test(tests, simd_levels_have_names_and_obey_the_environment);
