@@ -410,15 +410,15 @@ static uint64_t number(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     char id[TS_CKPT_ID_CHARS + 1];
     if (c->number == 0 && c->epoch[0]) (void)ts_ckpt_get_hex(c->epoch, &c->number);
-    if (c->number == 0 && job->server->watch.epoch > 0) c->number = job->server->watch.epoch + job->id; /* as whoever leads knows it */
+    /* As whoever leads knows it. Who leads and has never heard of one makes one, since nobody was told another (ts_replica_epoch_is_held). */
+    if (c->number == 0 && job->server->watch.epoch > 0) c->number = job->server->watch.epoch + job->id;
     if (c->number == 0 && ts_ckpt_make_id(id) == TERSE_OK) (void)ts_ckpt_get_hex(id, &c->number);
     return c->number;
 }
 
 void ts_checkpoint_welcome(struct ts_job *job, uint32_t worker, Terse__Welcome *welcome, Terse__Resumed *resumed) {
     ts_checkpoint *c = &job->checkpoint;
-    bool knows = job->server->index == 0 || c->epoch[0] || job->server->watch.epoch > 0; /* else who takes part 0 over has never heard it */
-    if (ts_job_leads(job) && knows && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
+    if (ts_job_leads(job) && welcome->verdict == TERSE__WELCOME__VERDICT__ACCEPTED) {
         welcome->job_epoch = number(job);
         welcome->mortal = !job->server->join_command && !job->server->stays && !c->on;
     }

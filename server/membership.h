@@ -20,7 +20,7 @@ typedef struct {
     ts_member_state state;
     uint32_t incarnation;
     bool said_hello;
-    bool unwelcomed;            /* its Hello waits until it is decided what the job goes on from */
+    bool unwelcomed;            /* its Hello waits until it is decided what the job goes on from, and who would lead next knows the epoch */
     uint8_t digest[TS_DIGEST_BYTES]; /* of its Hello */
     bool done;
     uint64_t done_steps;        /* it pushes steps below this */

@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "server/job.h"
 #include "server/peer_link.h"
+#include "server/session.h"
 #include "server/worker_place.h"
 
 #define LEADER_GRACE_US 1500000u /* beyond the deadline: so long whoever has to decide may take */
@@ -57,6 +58,11 @@ void ts_replica_heartbeat(const ts_server *server, Terse__Heartbeat *body, uint3
     body->dead = list;
     for (uint32_t s = 0; s < server->transport->servers && body->n_dead < server->watch.dead_count; s++)
         if (server->watch.dead[s] && body->n_dead < TS_REPLICA_DEAD_LISTED) list[body->n_dead++] = s;
+}
+
+bool ts_replica_epoch_is_held(const ts_server *server) {
+    uint32_t heir = next_of(server, 0);
+    return !server->watch.on || server->index != 0 || heir == 0 || server->watch.dead[heir] || server->watch.epoch_held;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------------------------------- */
@@ -285,6 +291,7 @@ static void bury(ts_server *server, uint32_t number, const char *why) {
             ts_replica_stop_mirroring(job);
         }
         if (job->standin && job->standin->part == number && job->standin->mute) take_over(job->standin);
+        ts_session_decided(job);
         ts_job_heartbeats(job);
         ts_checkpoint_server_died(job, number);
     }
@@ -308,6 +315,17 @@ void ts_replica_told_by_worker(ts_server *server, uint32_t peer, const Terse__He
     server->links[peer].dead_known = (uint32_t)heartbeat->n_dead;
     for (size_t i = 0; i < heartbeat->n_dead; i++)
         if (heartbeat->dead[i] == server->index) end_alone(server, ts_server_peer_name(server, peer));
+}
+
+/* What another server calls the epoch. Who would lead after server 0 answers at once, for so long nobody is welcomed there. */
+static void hear_epoch(ts_server *server, uint32_t from, uint64_t epoch) {
+    bool news = server->watch.epoch == 0 && epoch != 0;
+    if (news) server->watch.epoch = epoch;
+    if (news && server->index == next_of(server, 0)) say_alive(server, peer_of(server, 0));
+    if (server->index != 0 || server->watch.epoch_held || from != next_of(server, 0) || epoch != server->watch.epoch) return;
+    server->watch.epoch_held = true;
+    for (uint32_t j = 0; j < server->job_count; j++)
+        if (server->jobs[j]->state == TS_JOB_RUNNING) ts_session_decided(server->jobs[j]);
 }
 
 /* Since when nothing is heard of a server, beyond what is allowed; 0: it is not silent. */
@@ -375,7 +393,7 @@ terse_status ts_replica_message(ts_server *server, uint32_t peer, ts_buffer *buf
         return TERSE_OK;
     }
     if (message->kind == TERSE__MIRROR__KIND__ALIVE) {
-        if (server->watch.epoch == 0) server->watch.epoch = message->job_epoch;
+        hear_epoch(server, from, message->job_epoch);
         take_list(server, message->dead, message->n_dead, ts_server_peer_name(server, peer));
         return TERSE_OK;
     }

@@ -63,6 +63,7 @@ typedef struct {
     bool on;
     uint8_t *dead;       /* [own] a server: the job goes on without it */
     uint64_t epoch;      /* server 0's number of this start; 0: not heard of yet */
+    bool epoch_held;     /* server 0: who would lead next has heard of it */
     uint32_t dead_count;
     uint64_t said_us;    /* when ALIVE was last said */
     uint64_t last_dead_us;
@@ -82,6 +83,8 @@ bool ts_replica_leads(const struct ts_server *server);
 void ts_replica_heartbeat(const struct ts_server *server, Terse__Heartbeat *body, uint32_t *list);
 /* The peer that does; peer_count when nobody is left to. */
 uint32_t ts_replica_lead_peer(const struct ts_server *server);
+/* Whether a worker may be told the epoch: whoever leads next calls it the same. */
+bool ts_replica_epoch_is_held(const struct ts_server *server);
 /* Says ALIVE, notices silence. */
 void ts_replica_watch_tick(struct ts_server *server);
 /* From another server. Returns TERSE_OK, TERSE_ECORRUPT, TERSE_ESTATE, TERSE_ENOMEM. */

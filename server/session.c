@@ -74,7 +74,8 @@ static void accept(ts_job *job, uint32_t worker) {
                ts_job_worker_name(job, worker), job->members.attached, ts_membership_workers(&job->members));
         if (!job->own) ts_replica_follow_members(job);
     }
-    welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
+    job->members.members[worker].unwelcomed = !ts_replica_epoch_is_held(job->server);
+    if (!job->members.members[worker].unwelcomed) welcome(job, worker, TERSE__WELCOME__VERDICT__ACCEPTED, TERSE_OK, NULL);
 }
 
 /* Whether the Hello itself can be talked to; fills the reason otherwise. */
@@ -128,6 +129,7 @@ terse_status ts_session_hello(struct ts_job *job, uint32_t worker, const Terse__
 }
 
 void ts_session_decided(struct ts_job *job) {
+    if (!ts_checkpoint_decided(job)) return;
     for (uint32_t w = 0; w < job->members.count; w++) {
         if (!job->members.members[w].unwelcomed) continue;
         job->members.members[w].unwelcomed = false;

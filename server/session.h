@@ -32,7 +32,7 @@ terse_status ts_session_compare(const struct ts_job *job, uint32_t worker, const
 /* To one that cannot: it ends, and nobody else. */
 void ts_session_refuse_alone(struct ts_job *job, uint32_t worker, terse_status status, const char *reason);
 
-/* It is decided what the job goes on from: those who said Hello before are welcomed. */
+/* What a job goes on from may be decided now, and its epoch known where it has to be: those who said Hello before hear what follows. */
 void ts_session_decided(struct ts_job *job);
 
 #endif

@@ -166,23 +166,87 @@ START_TEST(other_pipelines_come_back_whoever_leads) {
 }
 END_TEST
 
-/* A network that loses most of what a stand-in hears of who comes in, or most of what it says to hold. */
+/* A network that loses most of what a stand-in hears of who comes in, or most of what it says to hold, or all of ALIVE to server 1. */
 typedef struct {
-    bool words, answers;
+    bool words, answers, alive;
     uint64_t seen;
 } thief;
 
 static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *frame) {
     thief *state = context;
     ts_frame parsed = {0};
-    (void)from, (void)to;
     bool hit = ts_frame_parse(frame, &parsed) == TERSE_OK && parsed.header->body_case == TERSE__HEADER__BODY_MIRROR;
     const Terse__Mirror *mirror = hit ? parsed.header->mirror : NULL;
+    bool lead = state->alive && from == 0 && to == 1 && mirror && mirror->kind == TERSE__MIRROR__KIND__ALIVE;
     hit = mirror && ((state->words && mirror->kind == TERSE__MIRROR__KIND__JOINED && !mirror->held) ||
                      (state->answers && mirror->kind == TERSE__MIRROR__KIND__PACKETS && mirror->held));
     ts_frame_release(&parsed);
-    return hit && state->seen++ % 4 != 3 ? NULL : ts_buffer_ref(frame);
+    return lead || (hit && state->seen++ % 4 != 3) ? NULL : ts_buffer_ref(frame);
 }
+
+/* Nobody is told an epoch that only server 0 knows: what is kept of it could not be gone on from when it dies. */
+START_TEST(who_was_killed_goes_on_where_server_0_was_never_heard_of) {
+    uint64_t first = 48000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(SEEDS);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 82));
+        thief state = {.alive = true};
+        plan_trouble(seed, &spec, KILLED);
+        spec.network.servers = 2 + ts_random_below(&random, 2); /* a third has heard of it, and tells server 1 */
+        spec.network.meddle = steal;
+        spec.network.meddler = &state;
+        spec.kill_at_us = 1 + ts_random_below(&random, 8 * SECOND); /* it is not missed before */
+        returns += play(seed, spec, true, NULL).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 3);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_the_next_word_to_server_1) {
+    static const char *const patient[] = {"servers.replicas=1", "consistency.deadline_s=60"};
+    ts_cluster_spec spec = {.network = {.seed = 48200000, .servers = 2, .workers = 2, .delay_min_us = 10, .delay_max_us = 1000,
+                                        .frame_limit_bytes = 1 << 20},
+                            .overrides = patient, .override_count = 2, .steps = {1, 1}, .limit_us = 90ull * SECOND};
+    ts_cluster_result got;
+    ck_assert_ok(ts_cluster_run(&spec, &got));
+    ck_assert_msg(got.finished, "%s", got.message);
+    ck_assert_uint_lt(got.took_us, 61 * SECOND); /* of fake time: it ends by the workers' silence, and ALIVE is said each second */
+    ts_cluster_result_free(&got);
+}
+END_TEST
+
+/* Part of a job up to a time when some of it is not sent; server 0 dies before it says a word. */
+static void begin_and_stop(uint64_t seed, const settings *set, uint64_t limit_us, ts_cluster_result *got) {
+    ts_cluster_spec spec = spec_with_replicas(seed);
+    spec.overrides = set->sets;
+    spec.override_count = set->count;
+    spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+    spec.comes_anew = true; /* so that somebody could go on from what is kept */
+    spec.kill_at_us = 1;
+    spec.limit_us = limit_us;
+    for (uint32_t w = 0; w < spec.network.workers; w++) spec.steps[w] = 1000;
+    ck_assert_ok(ts_cluster_run(&spec, got));
+    ck_assert(!got->finished);
+}
+
+START_TEST(what_is_kept_of_another_start_is_refused_whoever_leads) {
+    for (uint64_t seed = 48100000; seed < 48100008; seed++) {
+        settings set;
+        ts_cluster_result got;
+        begin(&set, seed, true, NULL);
+        begin_and_stop(seed, &set, 40ull * SECOND, &got);
+        ts_cluster_result_free(&got);
+        begin_and_stop(seed, &set, 40ull * SECOND, &got);
+        const char *was = strstr(got.message, "epoch "), *is = was ? strstr(was + 1, "epoch ") : NULL;
+        ck_assert_msg(got.ended && is && strstr(got.message, " had not sent after step "), "seed %llu: %s", (unsigned long long)seed,
+                      got.message);
+        ck_assert_msg(strncmp(was, is, 6 + 16) != 0 && strncmp(is, "epoch 0000000000000000", 6 + 16) != 0, "%s", got.message);
+        ts_cluster_result_free(&got);
+        clear_keep_folder(set.folder);
+    }
+}
+END_TEST
 
 /* However late it hears: it closes no round without whom the owner waits for in it. */
 START_TEST(a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds) {
@@ -317,6 +381,9 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, other_processes_take_the_places_of_the_killed_whoever_leads);
     tcase_add_test(tests, other_pipelines_come_back_whoever_leads);
     tcase_add_test(tests, a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds);
+    tcase_add_test(tests, who_was_killed_goes_on_where_server_0_was_never_heard_of);
+    tcase_add_test(tests, nobody_waits_for_the_next_word_to_server_1);
+    tcase_add_test(tests, what_is_kept_of_another_start_is_refused_whoever_leads);
     tcase_add_test(tests, further_workers_come_in_whoever_leads);
     tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
     tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
