@@ -407,11 +407,11 @@ START_TEST(who_is_told_to_stop_where_there_are_no_checkpoints_any_more_stops) {
                 spec.steps[w] = 60;
                 spec.think_us[w] = 2000000;
             }
-            spec.act.at_us = 9 * SECOND; /* all train */
+            spec.act.at_us = 19 * SECOND; /* all train, whatever the network loses */
             spec.act.act = spoil_the_lock;
             spec.act.context = folder;
-            spec.kill_at_us = 10 * SECOND;
-            spec.drain.at_us = seed & 2 ? 40 * SECOND : spec.kill_at_us + SECOND; /* long after, and before it is known */
+            spec.kill_at_us = 20 * SECOND;
+            spec.drain.at_us = seed & 2 ? 50 * SECOND : spec.kill_at_us + SECOND; /* long after, and before it is known */
             spec.drain.by_worker = who == 0;
             spec.drain.servers = who < 3 ? 1u << who & ~1u : ~0u;
             run(spec, "run", 0, 2, "never", &got);
