@@ -276,8 +276,8 @@ static void plan_comers(ts_cluster_spec *spec, uint32_t launched, uint32_t late)
     }
 }
 
-/* Further workers come while a server, and perhaps a worker, dies. */
-static uint64_t run_comers(uint64_t first, unsigned count, const char *const *more) {
+/* Further workers come while a server, and perhaps a worker, dies. keeps: what a worker has not sent outlives it, mostly. */
+static uint64_t run_comers(uint64_t first, unsigned count, bool keeps, const char *const *more) {
     uint64_t returns = 0;
     if (only_seed(&first)) count = 1;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -290,14 +290,23 @@ static uint64_t run_comers(uint64_t first, unsigned count, const char *const *mo
             spec.kill_after[victim] = 1 + ts_random_below(&random, 6);
             spec.restart_us[victim] = 1000 + ts_random_below(&random, 12 * SECOND);
         }
-        spec.forgets = seed % 5 == 0;
-        returns += strike(seed, &spec, seed % 5, more).returns;
+        spec.forgets = !keeps || seed % 5 == 0;
+        returns += strike(seed, &spec, !spec.forgets, more).returns;
     }
     if (count > 1) ck_assert_uint_gt(returns, count);
     return returns;
 }
 
-START_TEST(further_workers_come_in_whoever_leads) { run_comers(46000000, seed_count(SEEDS), NULL); }
+START_TEST(further_workers_come_in_whoever_leads) { run_comers(46000000, seed_count(SEEDS), true, NULL); }
+END_TEST
+
+/* What each packet of a worker is the difference to is at the owner and at the stand-in, also of one that was not there before. */
+START_TEST(further_workers_come_in_with_delta_whoever_leads) {
+    static const char *const dense[] = {"push.default=delta:5 | int8", NULL};
+    static const char *const long_chains[] = {"push.default=delta:100 | fp16", "error_feedback.momentum_correction=0", NULL};
+    run_comers(46500000, seed_count(SEEDS), false, dense);
+    run_comers(46600000, seed_count(SEEDS), false, long_chains);
+}
 END_TEST
 
 /* Whether a further worker, that comes after some seconds, is let in within a minute. */
@@ -359,7 +368,7 @@ static void with_secret(void (*run)(const char *const *more)) {
 }
 
 static void comes_and_returns(const char *const *more) {
-    run_comers(46200000, seed_count(SEEDS) / 2, more);
+    run_comers(46200000, seed_count(SEEDS) / 2, true, more);
     run_trouble(46300000, seed_count(SEEDS) / 2, REPLACED, more);
 }
 
@@ -385,6 +394,7 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, nobody_waits_for_the_next_word_to_server_1);
     tcase_add_test(tests, what_is_kept_of_another_start_is_refused_whoever_leads);
     tcase_add_test(tests, further_workers_come_in_whoever_leads);
+    tcase_add_test(tests, further_workers_come_in_with_delta_whoever_leads);
     tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
     tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
     tcase_add_test(tests, who_dies_before_the_stand_in_knows_holds_nobody);
