@@ -122,29 +122,43 @@ static terse_status check_room(const ts_job *job, uint32_t workers, ts_error *re
     return TERSE_OK;
 }
 
-static terse_status choose_any(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
-                               uint32_t *worker, ts_error *reason) {
-    uint32_t limit = job->server->config->limits.workers, next = job->members.count;
+/* What one launch asks for, and which places it was given so far. */
+typedef struct {
+    const ts_transport_wish *wish;
+    uint32_t count;
+    const ts_transport_place *place;
+    uint32_t given;
+} launch;
+
+/* The first further number that nobody is to have. The launch's own count wherever in it they stand: together they leave no gap. */
+static uint32_t next_number(const ts_job *job, const launch *of) {
+    for (uint32_t next = job->members.count;; next++) {
+        bool wished = false;
+        for (uint32_t i = 0; i < of->count; i++) wished = wished || of->wish[i].wanted == next;
+        if (!wished && !is_taken(of->place, of->given, next) && !is_sued(job, next)) return next;
+    }
+}
+
+static terse_status choose_any(const ts_job *job, const launch *of, uint32_t *worker, ts_error *reason) {
+    const ts_transport_wish *wish = &of->wish[of->given];
+    uint32_t limit = job->server->config->limits.workers, next = next_number(job, of);
     for (uint32_t k = 0; k < wish->kept_count && k < TS_KEPT_MOST; k++) {
         *worker = wish->kept[k];
-        if (is_free(job, *worker, place, given)) return TERSE_OK;
+        if (is_free(job, *worker, of->place, of->given)) return TERSE_OK;
     }
     for (*worker = 0; *worker < job->members.count; ++*worker)
-        if (is_free(job, *worker, place, given)) return TERSE_OK;
-    while (is_taken(place, given, next) || is_sued(job, next)) next++;
+        if (is_free(job, *worker, of->place, of->given)) return TERSE_OK;
     *worker = next;
     if (next < limit) return check_room(job, next + 1, reason);
     return ts_error_set(reason, TERSE_ELIMIT, "none of the %u workers of job %s is lost, and limits.workers of the servers is %u",
                         job->members.count, job->name, limit);
 }
 
-static terse_status choose(const ts_job *job, const ts_transport_wish *wish, const ts_transport_place *place, uint32_t given,
-                           uint32_t *worker, ts_error *reason) {
-    uint32_t limit = job->server->config->limits.workers, wanted = wish->wanted, next = job->members.count;
-    if (wanted == TS_WORKER_ANY) return choose_any(job, wish, place, given, worker, reason);
-    while (is_taken(place, given, next) || is_sued(job, next)) next++;
+static terse_status choose(const ts_job *job, const launch *of, uint32_t *worker, ts_error *reason) {
+    uint32_t limit = job->server->config->limits.workers, wanted = of->wish[of->given].wanted;
+    if (wanted == TS_WORKER_ANY) return choose_any(job, of, worker, reason);
     *worker = wanted;
-    if (is_taken(place, given, wanted))
+    if (is_taken(of->place, of->given, wanted))
         return ts_error_set(reason, TERSE_EINVAL, "two processes of one launch would be worker %u", wanted);
     if (wanted < job->members.count) {
         const char *why = objection(job, wanted);
@@ -152,10 +166,13 @@ static terse_status choose(const ts_job *job, const ts_transport_wish *wish, con
         return ts_error_set(reason, TERSE_EDUPLICATE, "nobody can come as worker %u of job %s: %s (%s). With --worker-id any "
                             "a process takes the place that is free", wanted, job->name, why, ts_job_worker_name(job, wanted));
     }
-    if (wanted == next && wanted < limit) return check_room(job, wanted + 1, reason);
+    const launch before = {.place = of->place, .given = of->given};
+    bool fits = wanted < next_number(job, of) && !is_sued(job, wanted);
+    uint32_t next = fits ? wanted : next_number(job, &before);
+    if (fits && wanted < limit) return check_room(job, wanted + 1, reason);
     return ts_error_set(reason, TERSE_ELIMIT, "job %s has workers 0 to %u, and limits.workers is %u: %s %u%s", job->name,
-                        job->members.count - 1, limit, wanted == next ? "there can be no worker" : "a new one would be worker",
-                        next, wanted == next ? "" : ", not another number");
+                        job->members.count - 1, limit, fits ? "there can be no worker" : "a new one would be worker", next,
+                        fits ? "" : ", not another number");
 }
 
 /* Why nobody can come into the job, or NULL. */
@@ -174,7 +191,7 @@ terse_status ts_place_wish(ts_server *server, const ts_transport_wish *wish, uin
     if (why) return ts_error_set(reason, TERSE_ESTATE, "nobody can come into job %s: %s", job->name, why);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t worker;
-        TS_TRY(choose(job, &wish[i], place, i, &worker, reason));
+        TS_TRY(choose(job, &(launch){.wish = wish, .count = count, .place = place, .given = i}, &worker, reason));
         uint32_t life = 0;
         if (worker < job->members.count) {
             const ts_member *member = &job->members.members[worker];

@@ -95,8 +95,8 @@ const ts_config_key ts_config_keys[] = {
     {"worker.plugin", TS_KEY_PATH, AT(worker.plugin), NULL, .doc = "A model of your own: path of its `.so`."},
     {"worker.id", TS_KEY_TEXT, AT(worker.id), "new",
      .doc = "`new`: the launch is a job of its own. A number comes into the running job of this `job.name` as that worker, which "
-            "was lost; `any` as the first lost one whose residual lies on this host, else the lowest lost one, else one more "
-            "(`limits.workers`). Several, as `1,3`: rank by rank. `terse-worker --worker-id` sets it."},
+            "was lost, or as the next new one; `any` as the first lost one whose residual lies on this host, else the lowest lost "
+            "one, else one more (`limits.workers`). Several, as `1,3`: rank by rank. `terse-worker --worker-id` sets it."},
 
     {"job.name", TS_KEY_TEXT, AT(job.name), "default",
      .doc = "Its name: 1 to 31 letters, digits, `.`, `_` and `-`."},

@@ -67,6 +67,13 @@ START_TEST(wishes_are_granted_or_refused_in_words) {
     const ts_transport_wish twice[2] = {as(2), as(2)};
     ck_assert_int_eq(wish(r, twice, 2, places, words, sizeof words), TERSE_EINVAL);
     ck_assert_msg(strstr(words, "two processes of one launch would be worker 2"), "%s", words);
+    const ts_transport_wish turned[2] = {as(3), as(2)}, mixed[2] = {as(TS_WORKER_ANY), as(2)}, gap[2] = {as(4), as(2)};
+    ck_assert_int_eq(wish(r, turned, 2, places, words, sizeof words), TERSE_OK); /* together they leave no gap */
+    ck_assert(places[0].worker == 3 && places[1].worker == 2);
+    ck_assert_int_eq(wish(r, mixed, 2, places, words, sizeof words), TERSE_OK);
+    ck_assert(places[0].worker == 3 && places[1].worker == 2);
+    ck_assert_int_eq(wish(r, gap, 2, places, words, sizeof words), TERSE_ELIMIT);
+    ck_assert_msg(strstr(words, "a new one would be worker 2, not another number"), "%s", words);
     lose(r, 1);
     is_given(r, as(TS_WORKER_ANY), 1, 2); /* before a new number */
     is_given(r, as(1), 1, 2);
@@ -122,6 +129,51 @@ START_TEST(a_place_that_nobody_took_does_not_count) {
     must_report(r, "\"workers\": 2,\n      \"attached\": 2,\n      \"done\": 0,\n      \"gone\": 0,");
     is_given(r, as(TS_WORKER_ANY), 2, 1);
     is_given(r, as(2), 2, 1);
+    rig_destroy(r);
+}
+END_TEST
+
+static void push_values(rig *r, uint32_t w, uint64_t step, float value) {
+    float gradient[RIG_ELEMS];
+    for (size_t i = 0; i < RIG_ELEMS; i++) gradient[i] = value;
+    rig_push(r, w, step, gradient);
+}
+
+/* One who was before it has died on its way: the gap in the numbers counts for nothing, and is filled by who comes next. */
+START_TEST(a_gap_among_the_numbers_does_no_harm) {
+    rig *r = rig_create(2, RIG_DENSE);
+    float params[RIG_ELEMS], first[RIG_ELEMS];
+    uint32_t before, worker;
+    rig_attach_all(r, params);
+    memcpy(first, params, sizeof first);
+    uint32_t dies = rig_come(r, TS_WORKER_ANY, &before), speaks = rig_come(r, TS_WORKER_ANY, &worker);
+    ck_assert(before == 2 && worker == 3);
+    ts_sim_kill(r->network, 1 + dies);
+    ts_sim_tell_lost(r->network, 1 + dies);
+    rig_hello(r, speaks, r->contract, TS_PROTOCOL_VERSION);
+    rig_run(r, RIG_SECOND);
+    ts_frame frame = {0};
+    ck_assert_uint_ge(rig_got(r, speaks, TERSE__HEADER__BODY_WELCOME, &frame), 1);
+    ck_assert_ptr_nonnull(frame.header->welcome->joined);
+    uint64_t from = frame.header->welcome->joined->from;
+    ts_frame_release(&frame);
+    for (uint64_t step = 0; step <= from; step++) {
+        push_values(r, 0, step, 1);
+        push_values(r, 1, step, 2);
+        rig_run(r, RIG_SECOND / 2);
+    }
+    ck_assert_uint_eq(ts_store_version(&r->server->jobs[0]->store), from); /* which is waited for, but nobody else */
+    push_values(r, speaks, from, 6);
+    rig_run(r, RIG_SECOND / 2);
+    ck_assert_uint_eq(rig_apply(r, 0, params), from + 1);
+    for (size_t i = 0; i < RIG_ELEMS; i++) ck_assert_float_eq_tol(params[i], first[i] - 0.5f * (1.5f * (float)from + 3), 1e-5f);
+    const ts_membership *members = &r->server->jobs[0]->members;
+    ck_assert_uint_eq(ts_membership_weight(members), 3);       /* by which steps without rounds are divided */
+    ck_assert_uint_eq(ts_membership_ever(members, from), 3);   /* and EF21's sums */
+    must_report(r, "\"workers\": 3,\n      \"attached\": 3,\n      \"done\": 0,\n      \"gone\": 0,");
+    is_given(r, as(TS_WORKER_ANY), 2, 1);
+    is_given(r, as(2), 2, 1);
+    is_refused(r, as(5), TERSE_ELIMIT, "a new one would be worker 4, not another number");
     rig_destroy(r);
 }
 END_TEST
@@ -230,7 +282,10 @@ START_TEST(who_sues_for_a_place_is_forgotten_with_the_job) {
     lose(r, 1);
     uint32_t worker;
     rig_come(r, 1, &worker);
-    ck_assert_uint_eq(r->server->suitors, 1);
+    rig_come(r, TS_WORKER_ANY, &worker);
+    ck_assert(worker == 2 && r->server->suitors == 2);
+    is_refused(r, as(1), TERSE_EDUPLICATE, "another process is just coming in its place");
+    is_refused(r, as(2), TERSE_ELIMIT, "a new one would be worker 3, not another number");
     ts_job_fail(r->server->jobs[0], TERSE_EIO, "as a test");
     for (int i = 0; i < 20; i++) rig_run(r, RIG_SECOND / 2);
     ck_assert(r->server->jobs[0]->closed);
@@ -245,6 +300,7 @@ TCase *test_place(void) {
     tcase_add_test(tests, wishes_are_granted_or_refused_in_words);
     tcase_add_test(tests, what_lies_on_the_host_is_found_first);
     tcase_add_test(tests, a_place_that_nobody_took_does_not_count);
+    tcase_add_test(tests, a_gap_among_the_numbers_does_no_harm);
     tcase_add_test(tests, lives_have_an_end);
     tcase_add_test(tests, answers_name_the_life);
     tcase_add_test(tests, more_workers_are_held_to_the_jobs_memory);
