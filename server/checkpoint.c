@@ -41,8 +41,8 @@ static terse_status open_folder(ts_job *job, ts_error *error) {
     TS_TRY(ts_ckpt_probe_folder(c->dir, error));
     TS_TRY(ts_ckpt_make_id(c->epoch));
     memcpy(c->run, c->epoch, sizeof c->run);
-    if (job->part == 0) {
-        TS_TRY(ts_checkpoint_lead_reserve(job));
+    if (job->part == 0) TS_TRY(ts_checkpoint_lead_reserve(job));
+    if (c->chooses) {
         TS_TRY(ts_ckpt_lock(c->dir, c->epoch, job->server->watch.on, &c->lead.lock, error));
         TS_TRY(ts_checkpoint_choose(job, error));
         ts_session_decided(job);

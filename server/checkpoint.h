@@ -60,6 +60,7 @@ typedef struct {
     uint64_t number;           /* of server 0: the epoch's, also without checkpoints; 0 before a worker was welcomed */
     uint8_t digest[TS_DIGEST_BYTES];
     /* What the job goes on from. */
+    bool chooses;              /* of an own part: its server led when the job began, so it says that; else it asks */
     ts_from from;
     ts_ckpt_identity parent;   /* of this server's part */
     bool *without;             /* [own] a worker that has no part there; or NULL: all have */

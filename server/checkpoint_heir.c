@@ -37,13 +37,24 @@ static terse_status follow(ts_job *part) {
     return TERSE_OK;
 }
 
+/* The server was dead when the job began, and this one, which leads in its place, has chosen for it. */
+static void begin_to_lead(ts_job *part) {
+    ts_checkpoint *from = &part->own->checkpoint, *c = &part->checkpoint;
+    c->lead.lock = from->lead.lock;
+    c->lead.next_serial = from->lead.next_serial;
+    from->lead.lock = -1;
+    c->committed = from->committed;
+    c->committed_version = from->committed_version;
+}
+
 terse_status ts_checkpoint_stand_in(struct ts_job *part, ts_error *error) {
     part->checkpoint.on = part->own->checkpoint.on;
     if (!part->checkpoint.on) return TERSE_OK;
     TS_TRY(follow(part));
     if (part->part == 0) TS_TRY(ts_checkpoint_lead_reserve(part));
     TS_TRY(ts_checkpoint_begin(part, error));
-    if (!part->mute) ts_checkpoint_take_over(part);
+    if (part->part == 0 && part->own->checkpoint.chooses) begin_to_lead(part);
+    else if (!part->mute) ts_checkpoint_take_over(part);
     return TERSE_OK;
 }
 

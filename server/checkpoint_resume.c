@@ -13,7 +13,7 @@
 #define ASK_US 200000u
 #define SHARED_US 3000000u /* so long the name of a file may take to be seen on another host */
 
-/* ---- server 0 chooses --------------------------------------------------------------------------------------------------- */
+/* ---- who leads chooses, so server 0 -------------------------------------------------------------------------------- */
 
 /* checkpoint.resume as a path: the folder above, and the checkpoint's own name. */
 static terse_status split(const char *path, char **dir, char name[TS_CKPT_NAME_CHARS], ts_error *error) {
@@ -79,7 +79,7 @@ static terse_status adopt(ts_job *job, const ts_ckpt_manifest *manifest, ts_erro
     c->without = ts_mem_calloc(manifest->workers, sizeof *c->without);
     TS_REQUIRE(c->without, TERSE_ENOMEM);
     for (uint32_t w = 0; w < manifest->workers; w++) c->without[w] = ts_ckpt_manifest_part(manifest, true, w)->bytes == 0;
-    c->parent = ts_ckpt_manifest_identity(manifest, false, 0);
+    c->parent = ts_ckpt_manifest_identity(manifest, false, job->part);
     memcpy(c->run, manifest->run, sizeof c->run);
     c->from = TS_FROM_CHECKPOINT;
     ts_checkpoint_remember(job, manifest->version);

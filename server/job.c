@@ -33,7 +33,7 @@ terse_status ts_job_create(ts_server *server, uint32_t id, uint32_t workers, ts_
     }
     for (uint32_t w = 0; w < workers; w++)
         job->members.members[w].peer = ts_transport_worker(server->transport, id, w);
-    job->checkpoint = (ts_checkpoint){.on = ts_config_checkpoints(server->config), .lead.lock = -1};
+    job->checkpoint = (ts_checkpoint){.on = ts_config_checkpoints(server->config), .chooses = ts_replica_leads(server), .lead.lock = -1};
     *out = job;
     return TERSE_OK;
 }

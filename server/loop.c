@@ -183,7 +183,7 @@ static void tend_daemon(server_loop *loop) {
     uint64_t now_us = loop->transport->ops->now_us(loop->transport);
     if (loop->config->daemon.when_empty == TS_WHEN_EMPTY_EXIT && loop->transport->job_count > 0)
         ts_server_set_stays(loop->server, false);
-    if (ts_mpi_transport_told_to_end(loop->transport)) ts_server_stop(loop->server, "server 0 has ended in order");
+    if (ts_mpi_transport_told_to_end(loop->transport)) ts_server_stop(loop->server, "the server that leads has ended in order");
     if (loop->drained_us == 0 || loop->drains) return;
     if (now_us < loop->drained_us && ts_server_jobs_running(loop->server) > 0) return;
     loop->drains = true;
@@ -207,7 +207,7 @@ static void report(server_loop *loop) {
     char *text = NULL;
     size_t bytes = 0;
     uint64_t now_us = loop->transport->ops->now_us(loop->transport);
-    if (loop->transport->peers[loop->transport->self].index != 0 || now_us - loop->reported_us < REPORT_EVERY_US) return;
+    if (!ts_server_leads(loop->server) || now_us - loop->reported_us < REPORT_EVERY_US) return;
     loop->reported_us = now_us;
     learn_join_command(loop, false);
     terse_status status = ts_server_status(loop->server, loop->drained_us > 0, &text, &bytes);

@@ -46,6 +46,16 @@ uint32_t ts_replica_host(const ts_server *server, uint32_t part) {
     return standin == part || server->watch.dead[standin] ? server->transport->servers : standin;
 }
 
+terse_status ts_replica_whole(const ts_server *server, ts_error *reason) {
+    for (uint32_t p = 0; p < server->transport->servers; p++) {
+        if (ts_replica_host(server, p) < server->transport->servers) continue;
+        return ts_error_set(reason, TERSE_EPEER, "%s and %s, which stood in for it, are both dead, so no job can run here; end the "
+                            "daemon (terse stop) and start it anew", ts_server_peer_name(server, peer_of(server, p)),
+                            ts_server_peer_name(server, peer_of(server, next_of(server, p))));
+    }
+    return TERSE_OK;
+}
+
 bool ts_replica_leads(const ts_server *server) { return ts_replica_host(server, 0) == server->index; }
 
 uint32_t ts_replica_lead_peer(const ts_server *server) {
@@ -267,10 +277,7 @@ static void say_alive_to_all(ts_server *server) {
 
 /* The others have gone on without this server: it ends, and only it. */
 static void end_alone(ts_server *server, const char *who) {
-    for (uint32_t j = 0; j < server->job_count; j++) {
-        ts_job *job = server->jobs[j];
-        ts_job_give_up(job, TERSE_ESTALE, "%s says that server %u is dead, and the job has gone on without it", who, server->index);
-    }
+    ts_server_give_up(server, TERSE_ESTALE, "%s says that server %u is dead, and the others have gone on without it", who, server->index);
 }
 
 static void bury(ts_server *server, uint32_t number, const char *why) {
@@ -362,6 +369,11 @@ void ts_replica_watch_tick(ts_server *server) {
     if (server->watch.said_us == 0 || ts_server_now(server) - server->watch.said_us >= ts_heartbeat_us(ts_server_deadline_us(server)))
         say_alive_to_all(server);
     look_for_silence(server);
+    if (server->stays && server->running_jobs == 0 && ts_replica_lead_peer(server) == server->transport->peer_count) {
+        ts_error reason = {""};
+        (void)!ts_replica_whole(server, &reason);
+        ts_server_give_up(server, TERSE_EPEER, "%s", reason.text);
+    }
 }
 
 void ts_replica_steady(ts_job *job) {

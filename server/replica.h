@@ -75,6 +75,8 @@ terse_status ts_replica_watch_create(struct ts_server *server) TERSE_NODISCARD;
 void ts_replica_watch_free(struct ts_server *server);
 /* Whether the server's process has ended, or counts as if. server: its number. */
 bool ts_replica_is_dead(const struct ts_server *server, uint32_t number);
+/* Whether every part has somebody who speaks for it; else no job can run. reason: [out] Returns TERSE_OK, TERSE_EPEER. */
+terse_status ts_replica_whole(const struct ts_server *server, ts_error *reason) TERSE_NODISCARD;
 /* The server that speaks for a part: its owner, or the stand-in; the number of servers when both are dead. */
 uint32_t ts_replica_host(const struct ts_server *server, uint32_t part);
 /* Whether this server decides for all of them: it speaks for part 0. */

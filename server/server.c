@@ -74,6 +74,15 @@ static void on_workers(void *context, uint32_t first) {
     else ts_server_fail(server, status, "server %u cannot take up a worker: %s", server->index, terse_strerror(status));
 }
 
+static terse_status on_ask(void *context, ts_error *reason) { return ts_replica_whole(context, reason); }
+
+static uint32_t who_leads(void *context, ts_dead_set *dead) {
+    const ts_server *server = context;
+    for (uint32_t s = 0; s < server->transport->servers && dead->count < server->watch.dead_count; s++)
+        if (server->watch.dead[s]) ts_dead_set_add(dead, s);
+    return ts_replica_host(server, 0);
+}
+
 static bool job_runs(void *context, uint32_t job) {
     const ts_server *server = context;
     return job < server->job_count && server->jobs[job]->state == TS_JOB_RUNNING;
@@ -128,7 +137,7 @@ terse_status ts_server_create(const ts_config *config, ts_transport *transport, 
     }
     transport->handler = (ts_transport_handler){.context = server, .on_frame = on_frame, .on_jobs = on_jobs,
                                                  .on_lost = on_lost, .on_wish = on_wish, .on_workers = on_workers,
-                                                 .job_runs = job_runs};
+                                                 .job_runs = job_runs, .on_ask = on_ask, .who_leads = who_leads};
     *out = server;
     return TERSE_OK;
 }
@@ -147,6 +156,8 @@ void ts_server_destroy(ts_server *server) {
 }
 
 void ts_server_set_stays(ts_server *server, bool stays) { server->stays = stays; }
+
+bool ts_server_leads(const ts_server *server) { return ts_replica_leads(server); }
 
 void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context) {
     server->receipt = note;
@@ -215,6 +226,19 @@ void ts_server_fail(ts_server *server, terse_status status, const char *format, 
     va_end(args);
     server->stays = true; /* until all know */
     for (uint32_t j = 0; j < server->job_count; j++) ts_job_fail(server->jobs[j], status, "%s", message.text);
+    end(server, status, message.text);
+}
+
+void ts_server_give_up(ts_server *server, terse_status status, const char *format, ...) {
+    ts_error message;
+    if (server->state != TS_SERVER_RUNNING) return;
+    va_list args;
+    va_start(args, format);
+    ts_error_write(&message, format, args);
+    va_end(args);
+    ts_log(TS_LOG_ERROR, "server", "this server ends", "status=%s reason=\"%s\"", terse_status_name(status), message.text);
+    server->stays = true; /* until none runs */
+    for (uint32_t j = 0; j < server->job_count; j++) ts_job_give_up(server->jobs[j], status, "%s", message.text);
     end(server, status, message.text);
 }
 

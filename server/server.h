@@ -65,6 +65,9 @@ void ts_server_end_orphans(ts_server *server, const char *reason);
  */
 void ts_server_set_stays(ts_server *server, bool stays);
 
+/* Whether it decides for all servers: server 0, or, with replicas, who stands in for it when it is dead. */
+bool ts_server_leads(const ts_server *server);
+
 /* note: gets every receipt, on the loop's thread, inside the server's calls; context: [borrow]. */
 void ts_server_set_receipts(ts_server *server, void (*note)(void *context, const ts_receipt *receipt), void *context);
 

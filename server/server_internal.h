@@ -83,5 +83,7 @@ struct ts_job *ts_server_part(const ts_server *server, uint32_t i);
 void ts_server_job_ended(ts_server *server, const struct ts_job *job);
 /* Ends all jobs and the server: the first reason stays, everybody else is told by Abort. */
 void ts_server_fail(ts_server *server, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
+/* The same, but the jobs go on without this server: nobody is told. */
+void ts_server_give_up(ts_server *server, terse_status status, const char *format, ...) TERSE_PRINTF(3, 4);
 
 #endif

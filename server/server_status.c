@@ -80,14 +80,25 @@ static json_t *job_list(const ts_server *server) {
     return list;
 }
 
+/* Servers that the others have gone on without. */
+static json_t *dead_list(const ts_server *server) {
+    json_t *list = json_array();
+    for (uint32_t s = 0; list && s < server->transport->servers; s++)
+        if (ts_replica_is_dead(server, s)) json_array_append_new(list, json_integer(s));
+    return list;
+}
+
 terse_status ts_server_status(const ts_server *server, bool draining, char **text, size_t *bytes) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     const char *state = server->state == TS_SERVER_RUNNING && draining ? "draining" : server_states[server->state];
     ts_server_memory memory = ts_server_memory_of(server);
-    json_t *root = json_pack("{s:s, s:I, s:f, s:I, s:I, s:s, s:o, s:I, s:o}", "version", TS_VERSION, "pid", (json_int_t)getpid(),
+    ts_error reason = {""};
+    bool whole = server->message.text[0] || ts_replica_whole(server, &reason) == TERSE_OK;
+    json_t *root = json_pack("{s:s, s:I, s:f, s:I, s:I, s:o, s:s, s:o, s:I, s:o}", "version", TS_VERSION, "pid", (json_int_t)getpid(),
                              "time", (double)now.tv_sec + (double)now.tv_nsec * 1e-9, "server", (json_int_t)server->index,
-                             "servers", (json_int_t)server->transport->servers, "state", state, "message", text_of(server->message.text),
+                             "servers", (json_int_t)server->transport->servers, "dead", dead_list(server), "state", state, "message",
+                             text_of(whole ? server->message.text : reason.text),
                              "memory_bytes", (json_int_t)memory.resident, "jobs", job_list(server));
     TS_REQUIRE(root, TERSE_ENOMEM);
     char *dump = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

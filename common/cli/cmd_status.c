@@ -18,11 +18,11 @@ static void print_help(void) {
     puts("usage: terse status [DIR | CONFIG] [--json] [--set KEY=VALUE]...\n"
          "\n"
          "Says which jobs the servers serve that `terse start` has started, how far they are, whom they wait\n"
-         "for, and since when. Server 0 reports each second.\n"
+         "for, and since when. Server 0, or who stands in for it, reports each second.\n"
          "\n"
          "  DIR | CONFIG  the run directory, or the config that names it; without one, the only daemon below\n"
          "                ./run\n"
-         "  --json        the report itself. Keys: version, pid, time, server, servers, state (running,\n"
+         "  --json        the report itself. Keys: version, pid, time, server, servers, dead, state (running,\n"
          "                draining, finished, failed), message, memory_bytes, and jobs: number, name, state\n"
          "                (running, finished, failed), workers, attached, done, gone, step, waiting, message,\n"
          "                orphaned, orphan_s, lost: worker, name, for_s, coming, bring_back\n"
@@ -70,11 +70,20 @@ static void print_job(const json_t *job) {
     if (text_of(job, "message")[0]) printf("               %s\n", text_of(job, "message"));
 }
 
+static void print_dead(const json_t *root) {
+    const json_t *dead = json_object_get(root, "dead");
+    for (size_t i = 0; i < json_array_size(dead); i++) {
+        long long number = json_integer_value(json_array_get(dead, i)), servers = number_of(root, "servers");
+        printf("  server %lld is dead; server %lld is in its place\n", number, (number + 1) % servers);
+    }
+}
+
 static void print_report(const ts_daemon_place *place, const json_t *root, double age_s) {
     const json_t *jobs = json_object_get(root, "jobs");
-    printf("%s: %s, %lld server%s, server 0 is process %lld with %.0f MB, reported %.0f s ago\n", place->dir, text_of(root, "state"),
-           number_of(root, "servers"), number_of(root, "servers") == 1 ? "" : "s", number_of(root, "pid"),
+    printf("%s: %s, %lld server%s, server %lld is process %lld with %.0f MB, reported %.0f s ago\n", place->dir, text_of(root, "state"),
+           number_of(root, "servers"), number_of(root, "servers") == 1 ? "" : "s", number_of(root, "server"), number_of(root, "pid"),
            (double)number_of(root, "memory_bytes") / 1e6, age_s > 0 ? age_s : 0);
+    print_dead(root);
     if (text_of(root, "message")[0]) printf("  %s\n", text_of(root, "message"));
     if (json_array_size(jobs) == 0) printf("  no job has joined\n");
     for (size_t j = 0; j < json_array_size(jobs); j++) print_job(json_array_get(jobs, j));
@@ -83,7 +92,7 @@ static void print_report(const ts_daemon_place *place, const json_t *root, doubl
 static int show(const ts_daemon_place *place, bool as_json) {
     if (!ts_daemon_lives(&place->leader)) {
         bool coming = ts_daemon_lives(&place->keeper);
-        fprintf(stderr, "terse status: %s: %s\n", place->dir, coming ? "the servers are not up: they come up, or are ending"
+        fprintf(stderr, "terse status: %s: %s\n", place->dir, coming ? "the server that leads is not up: the servers come up, or are ending"
                 : "the daemon has ended without tidying up (terse stop removes its files)");
         return TS_DAEMON_EXIT_ABSENT;
     }
@@ -97,11 +106,11 @@ static int show(const ts_daemon_place *place, bool as_json) {
         if (as_json) fputs(text, stdout);
         else print_report(place, root, age_s);
         if (age_s > LATE_S) {
-            fprintf(stderr, "terse status: server 0 lives, but has not reported for %.0f s: it is stopped, or hangs\n", age_s);
+            fprintf(stderr, "terse status: the server that leads lives, but has not reported for %.0f s: it is stopped, or hangs\n", age_s);
             code = TS_DAEMON_EXIT_LATE;
         }
     } else {
-        fprintf(stderr, "terse status: %s holds no report; server 0 (process %ld) lives\n", place->dir, (long)place->leader.pid);
+        fprintf(stderr, "terse status: %s holds no report; the server that leads (process %ld) lives\n", place->dir, (long)place->leader.pid);
         code = TS_EXIT_FAILED;
     }
     json_decref(root);

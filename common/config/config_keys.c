@@ -113,7 +113,7 @@ const ts_config_key ts_config_keys[] = {
             "acknowledged is lost, and the job goes on. Takes twice the servers' memory and work, and two servers at least. "
             "With `consistency.mode` `bsp` and `consistency.stragglers` `wait`, without relays. Then `checkpoint.dir` must be one "
             "folder for all servers. Workers come back and in as without it, but no further ones with `error_feedback.variant` "
-            "`ef21`."},
+            "`ef21`. A daemon goes on when one has died, for new processes and new jobs, too."},
     {"servers.history", TS_KEY_U32, AT(servers.history), "16", .low = 1, .high = 1024, .unit = "packets",
      .doc = "Pull packets of each slice kept for workers that are behind; older ones get a snapshot."},
 

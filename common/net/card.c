@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "common/base/mem.h"
 #include "common/base/process.h"
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 
 void ts_card_free(ts_card *card) {
     ts_mem_free(card->doors);
@@ -41,10 +42,13 @@ terse_status ts_card_write(const char *dir, const ts_card *card) {
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     TS_REQUIRE(out, TERSE_ENOMEM);
-    fprintf(out, "terse-daemon %d\npid %" PRIu64 " %" PRIu64 "\ntoken ", CARD_VERSION, card->pid, card->birth);
+    fprintf(out, "terse-daemon %d\npid %" PRIu64 " %" PRIu64 "\nleader %" PRIu32 "\ntoken ", CARD_VERSION, card->pid, card->birth,
+            card->leader);
     put_hex(out, card->token, sizeof card->token);
     fprintf(out, "\nwire %" PRIu32 "\n", card->wire);
     for (uint32_t s = 0; s < card->servers; s++) put_door(out, s, &card->doors[s]);
+    for (uint32_t s = 0; s < card->servers; s++)
+        if (ts_dead_set_has(&card->dead, s)) fprintf(out, "dead %" PRIu32 "\n", s);
     if (fflush(out) == 0 && text) fprintf(out, "seal %016" PRIx64 "\n", (uint64_t)XXH3_64bits(text, bytes));
     terse_status status = fclose(out) == 0 && text ? TERSE_OK : TERSE_ENOMEM;
     if (status == TERSE_OK) status = ts_run_dir_write(dir, TS_RUN_DIR_CARD, text, bytes);
@@ -94,8 +98,14 @@ static bool take_door(const char *line, ts_card *card) {
 
 static bool take_line(const char *line, ts_card *card, bool *has_token) {
     char hex[2 * TS_DOOR_TOKEN_BYTES + 1];
+    uint32_t number;
     if (sscanf(line, "pid %" SCNu64 " %" SCNu64, &card->pid, &card->birth) == 2) return true;
+    if (sscanf(line, "leader %" SCNu32, &card->leader) == 1) return true;
     if (sscanf(line, "wire %" SCNu32, &card->wire) == 1) return true;
+    if (sscanf(line, "dead %" SCNu32, &number) == 1) {
+        ts_dead_set_add(&card->dead, number);
+        return number < card->servers;
+    }
     if (sscanf(line, "token %32s", hex) == 1) {
         *has_token = take_hex(hex, card->token, sizeof card->token);
         return *has_token;
@@ -125,7 +135,7 @@ static bool take_text(char *text, ts_card *card) {
     while ((line = strtok_r(NULL, "\n", &rest)) != NULL) {
         if (!take_line(line, card, &has_token)) return false;
     }
-    return has_token && card->servers > 0;
+    return has_token && card->leader < card->servers;
 }
 
 terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) {
@@ -153,7 +163,7 @@ terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) {
 terse_status ts_card_vacant(const char *dir, const ts_bell_address *own, ts_error *error) {
     ts_card card = {0};
     if (ts_card_read(dir, &card, NULL) != TERSE_OK) return TERSE_OK;
-    bool here = ts_bell_same_host(&card.doors[0], own) && card.pid > 0 && card.pid <= INT32_MAX;
+    bool here = ts_bell_same_host(&card.doors[card.leader], own) && card.pid > 0 && card.pid <= INT32_MAX;
     bool lives = here && card.birth > 0 && ts_process_birth((pid_t)card.pid) == card.birth;
     uint64_t pid = card.pid;
     ts_card_free(&card);
@@ -165,6 +175,7 @@ terse_status ts_card_vacant(const char *dir, const ts_bell_address *own, ts_erro
 void ts_card_remove(const char *dir, const uint8_t token[TS_DOOR_TOKEN_BYTES]) {
     ts_card card = {0};
     if (ts_card_read(dir, &card, NULL) != TERSE_OK) return;
-    if (memcmp(card.token, token, sizeof card.token) == 0) ts_run_dir_remove(dir, TS_RUN_DIR_CARD);
+    bool own = card.pid == (uint64_t)getpid() && card.birth == ts_process_birth(getpid());
+    if (own && memcmp(card.token, token, sizeof card.token) == 0) ts_run_dir_remove(dir, TS_RUN_DIR_CARD);
     ts_card_free(&card);
 }

@@ -2,11 +2,13 @@
 /*
  * A daemon's card: the file in its run directory by which workers find it. Text, one fact a line:
  *
- *   terse-daemon 2
- *   pid PID BIRTH           of server 0, and on which host
+ *   terse-daemon 3
+ *   pid PID BIRTH           of the server that lets jobs in: server 0, or who stands in for it
+ *   leader N                which server that is
  *   token HEX
  *   wire VERSION            of the transport
  *   server N HOST PORT NETWORK/MASK,…   (host: as bells tell hosts apart; port: of its door)
+ *   dead N                  a server that is not there any more
  *   seal HEX                XXH3 of all before it
  */
 #ifndef TS_NET_CARD_H
@@ -14,16 +16,18 @@
 
 #include "common/base/run_dir.h"
 #include "common/net/bell.h"
+#include "common/net/dead_set.h"
 #include "common/net/door.h"
 
-#define TS_CARD_SERVERS_MOST 4096u
+#define TS_CARD_SERVERS_MOST TS_DEAD_SERVERS_MOST
 #define TS_CARD_CHARS ((size_t)1 << 20)
 
 typedef struct {
     uint8_t token[TS_DOOR_TOKEN_BYTES];
-    uint32_t wire, servers;
-    uint64_t pid, birth;
+    uint32_t wire, servers, leader;
+    uint64_t pid, birth;    /* of the leader */
     ts_bell_address *doors; /* [own] a server; port is the door's */
+    ts_dead_set dead;
 } ts_card;
 
 void ts_card_free(ts_card *card);
@@ -41,7 +45,7 @@ terse_status ts_card_read(const char *dir, ts_card *card, ts_error *error) TERSE
  * error: [out] names that process. Returns TERSE_OK, TERSE_ESTATE.
  */
 terse_status ts_card_vacant(const char *dir, const ts_bell_address *own, ts_error *error) TERSE_NODISCARD;
-/* Removes the card of the daemon with this token, and no other's. */
+/* Removes this process's card of the daemon with this token, and no other's: nor that of who has taken its place. */
 void ts_card_remove(const char *dir, const uint8_t token[TS_DOOR_TOKEN_BYTES]);
 
 #endif

@@ -22,25 +22,26 @@
 #define TS_DOOR_PARTY_BYTES 16
 #define TS_DOOR_NO_JOB UINT32_MAX
 #define TS_DOOR_SERVER (UINT32_MAX - 1u) /* as a job: another server of the daemon, which only stays on the line */
-#define TS_DOOR_JOIN (UINT32_MAX - 2u)   /* as a job: one that runs; server 0 says which, and as which worker */
+#define TS_DOOR_JOIN (UINT32_MAX - 2u)   /* as a job: one that runs; who leads says which, and as which worker */
 #define TS_DOOR_NO_WORKER UINT32_MAX
 #define TS_DOOR_ENDING 'E'   /* said between servers: this one ends in order */
-#define TS_DOOR_ATTACHED 'A' /* said by rank 0 to server 0: its job has been let in everywhere */
+#define TS_DOOR_ATTACHED 'A' /* said by rank 0 to who has given the number: its job has been let in everywhere */
 
 /* What a worker says first; `entry_bytes` of what the transport wants to know of it follow. */
 typedef struct {
     uint32_t magic, version;
     uint8_t token[TS_DOOR_TOKEN_BYTES];
     uint8_t party[TS_DOOR_PARTY_BYTES]; /* random, the same for all workers of one mpirun */
-    uint32_t job;                       /* TS_DOOR_NO_JOB: rank 0 asks server 0 for a number */
+    uint32_t job;                       /* TS_DOOR_NO_JOB: rank 0 asks the leading server for a number */
     uint32_t rank, size;
-    uint32_t worker;                    /* with a job that runs: which worker of it, as server 0 has said; else TS_DOOR_NO_WORKER */
+    uint32_t worker;                    /* with a job that runs: which worker of it, as it was told; else TS_DOOR_NO_WORKER */
+    uint32_t numbered;                  /* the job is named by its number, as it was told: all servers name it alike */
     uint32_t entry_bytes;
 } ts_door_knock;
 
 typedef enum {
     TS_DOOR_REFUSED = 1, /* the payload says why, in words */
-    TS_DOOR_GRANTED = 2, /* u32: the job's number; knock at the other doors with it. With TS_DOOR_JOIN: a ts_transport_place */
+    TS_DOOR_GRANTED = 2, /* the job's number, or with TS_DOOR_JOIN a place, and who is dead; knock at the other doors with it */
     TS_DOOR_OPEN = 3     /* what the transport tells (mpi_daemon.c): connect now */
 } ts_door_answer_kind;
 

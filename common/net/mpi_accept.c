@@ -94,30 +94,34 @@ bool ts_mpi_job_runs(const ts_mpi *mpi, uint32_t job) {
     return handler->job_runs && job < mpi->base.job_count && handler->job_runs(handler->context, job);
 }
 
-/* A name that no job has which is being served: the workers' own, unless that is taken or they have none. */
-static void name_job(const ts_mpi *mpi, uint32_t number, const char *wanted, ts_transport_job *job) {
+static void wanted_name(const ts_door_guest *guest, char name[TS_JOB_NAME_CHARS]) {
+    ts_mpi_entry entry;
+    memcpy(&entry, guest->entry, sizeof entry);
+    snprintf(name, TS_JOB_NAME_CHARS, "%.*s", TS_JOB_NAME_CHARS - 1, entry.member.job);
+}
+
+/* Asked of one server alone: another may have seen the last of the job with that name a moment earlier, or later. */
+bool ts_mpi_name_taken(const ts_mpi *mpi, const ts_door_guest *asker) {
+    char wanted[TS_JOB_NAME_CHARS];
+    wanted_name(asker, wanted);
     bool taken = !wanted[0] || strcmp(wanted, "default") == 0;
     for (uint32_t p = 0; !taken && p < mpi->base.peer_count; p++) {
         const ts_peer *peer = &mpi->names[p];
         bool served = !mpi->peers[p].dropped || ts_mpi_job_runs(mpi, peer->job); /* its workers may all be lost */
         taken = peer->role == TS_ROLE_WORKER && served && strcmp(mpi->jobs[peer->job].name, wanted) == 0;
     }
-    if (taken) snprintf(job->name, sizeof job->name, "job%u", number);
-    else snprintf(job->name, sizeof job->name, "%.*s", TS_JOB_NAME_CHARS - 1, wanted);
-    job->numbered = taken;
+    return taken;
 }
 
 static bool is_join(const ts_door_guest *guest) { return guest->knock.worker != TS_DOOR_NO_WORKER; }
 
 static void begin_job(ts_mpi *mpi, const ts_door_guest *first, uint32_t size) {
     uint32_t number = first->knock.job;
-    ts_mpi_entry entry;
-    memcpy(&entry, first->entry, sizeof entry);
-    entry.member.job[sizeof entry.member.job - 1] = 0;
     fill_gaps(mpi, number);
     ts_transport_job *job = &mpi->jobs[number];
-    *job = (ts_transport_job){.workers = size};
-    name_job(mpi, number, entry.member.job, job);
+    *job = (ts_transport_job){.workers = size, .numbered = first->knock.numbered != 0};
+    if (job->numbered) snprintf(job->name, sizeof job->name, "job%u", number);
+    else wanted_name(first, job->name);
     mpi->base.job_count = number + 1;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs that join later. Each server has a door (door.h). Rank 0 of a new job knocks at server 0's, which gives it the
- * next job number, one job at a time; then all its workers knock at each server's door in turn, and when all have, that
- * server and they make an intercommunicator by MPI_Comm_accept and connect, over MPI_COMM_SELF at the server: no server
- * waits for another. The knocks' connections stay as lifelines.
+ * Jobs that join later. Each server has a door (door.h). Rank 0 of a new job knocks at that of the server that leads
+ * (mpi_daemon_lead.c), so at server 0's, which gives it the next job number, one job at a time; then all its workers knock at
+ * the door of each server that lives, in turn, and when all have, that server and they make an intercommunicator by
+ * MPI_Comm_accept and connect, over MPI_COMM_SELF at the server: no server waits for another. The knocks' connections stay as
+ * lifelines.
  *
  * Why lifelines: in Open MPI 4.1.4 a write to a TCP connection that has just broken registers an event on a closed
  * descriptor (btl_tcp_endpoint.c, endpoint_send); when the number is used again, as it is by the next job's
@@ -30,6 +31,7 @@
 
 #define LOOK_EVERY_US 1000u
 #define LOST_GRACE_US 2000000u   /* what a dead process has sent is here by then */
+#define MISLED_US 3000000u       /* so long who asks here waits for this server to lead, while another does and lives */
 #define ENDED_GRACE_US 10000000u /* so long a worker whose job has ended may take to read why */
 
 static bool is_plain(const char *text, size_t capacity) { return memchr(text, 0, capacity) && ts_text_is_plain(text); }
@@ -62,45 +64,27 @@ terse_status ts_mpi_daemon_create(const ts_mpi_options *options, ts_mpi_daemon *
 
 uint16_t ts_mpi_daemon_port(const ts_mpi_daemon *daemon) { return ts_door_port(daemon->door); }
 
-static terse_status write_card(const ts_mpi_daemon *daemon, const ts_mpi_roll *roll, const uint8_t *token, ts_error *error) {
-    ts_card card = {.wire = TS_MPI_WIRE_VERSION, .pid = (uint64_t)getpid(), .birth = ts_process_birth(getpid())};
-    card.doors = ts_mem_calloc(roll->size, sizeof *card.doors);
-    TS_REQUIRE(card.doors, ts_error_set(error, TERSE_ENOMEM, "no memory for the daemon's card"));
-    memcpy(card.token, token, sizeof card.token);
-    for (uint32_t r = 0; r < roll->size; r++) {
-        if (roll->entries[r].member.role != TS_ROLE_SERVER) continue;
-        card.doors[card.servers] = roll->entries[r].bell;
-        card.doors[card.servers++].port = (uint16_t)roll->entries[r].door;
+/* All ranks are servers here. */
+static terse_status note_doors(ts_mpi_daemon *daemon, const ts_mpi_roll *roll, ts_error *error) {
+    daemon->own = roll->entries[roll->rank];
+    daemon->index = roll->rank;
+    daemon->doors = ts_mem_calloc(roll->size, sizeof *daemon->doors);
+    TS_REQUIRE(daemon->doors, ts_error_set(error, TERSE_ENOMEM, "no memory for the servers' doors"));
+    for (; daemon->servers < roll->size; daemon->servers++) {
+        const ts_mpi_entry *entry = &roll->entries[daemon->servers];
+        TS_REQUIRE(entry->door != 0, ts_error_set(error, TERSE_EMISMATCH, "server %u was started without a run directory", daemon->servers));
+        daemon->doors[daemon->servers] = entry->bell;
+        daemon->doors[daemon->servers].port = (uint16_t)entry->door;
     }
-    terse_status status = ts_card_write(daemon->dir, &card);
-    if (status != TERSE_OK) status = ts_error_set(error, status, "%s cannot be written to", daemon->dir);
-    ts_card_free(&card);
-    return status;
-}
-
-/* Servers are on the line with server 0, so that one's end is noticed at once. */
-static terse_status call_leader(ts_mpi_daemon *daemon, const ts_mpi_roll *roll, ts_error *error) {
-    const ts_mpi_entry *leader = &roll->entries[0];
-    ts_door_knock knock = {.version = TS_MPI_WIRE_VERSION, .job = TS_DOOR_SERVER, .rank = roll->rank, .size = roll->size,
-                           .worker = TS_DOOR_NO_WORKER,
-                           .entry_bytes = sizeof daemon->own};
-    memcpy(knock.token, daemon->token, sizeof knock.token);
-    uint32_t address = ts_bell_way(&daemon->own.bell, &leader->bell);
-    terse_status status = address ? ts_door_visit(address, (uint16_t)leader->door, &knock, &daemon->own,
-                                                  ts_mpi_clock_us() + daemon->start_us, &daemon->to_leader) : TERSE_EPEER;
-    if (status == TERSE_OK) return TERSE_OK;
-    return ts_error_set(error, status, "server 0 on %.32s cannot be reached by TCP: %s", leader->member.host, terse_strerror(status));
+    return TERSE_OK;
 }
 
 terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error) {
     ts_mpi_daemon *daemon = mpi->daemon;
     uint8_t token[TS_DOOR_TOKEN_BYTES] = {0};
-    daemon->own = roll->entries[roll->rank];
-    daemon->leads = mpi->names[roll->rank].index == 0;
-    for (uint32_t r = 0; r < roll->size; r++)
-        TS_REQUIRE(roll->entries[r].door != 0, ts_error_set(error, TERSE_EMISMATCH, "%s was started without a run directory",
-                                                            mpi->names[r].name));
-    if (daemon->leads && getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
+    TS_TRY(note_doors(daemon, roll, error));
+    bool leads = ts_mpi_daemon_leads(daemon);
+    if (leads && getrandom(token, sizeof token, 0) != (ssize_t)sizeof token)
         return ts_error_set(error, TERSE_EIO, "the system gives no random bytes for the daemon's token");
     ts_mpi_watchdog *watchdog = ts_mpi_watchdog_arm(options->start_us, 4, "not all servers have come up within the deadline");
     int result = MPI_Bcast(token, sizeof token, MPI_BYTE, 0, mpi->comm);
@@ -109,16 +93,20 @@ terse_status ts_mpi_daemon_open(ts_mpi *mpi, const ts_mpi_options *options, cons
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* an accept that fails is not the server's end */
     ts_door_set_token(daemon->door, token);
     memcpy(daemon->token, token, sizeof token);
-    if (!daemon->leads) return call_leader(daemon, roll, error);
-    TS_TRY(ts_run_dir_make(options->run_dir, error));
-    return write_card(daemon, roll, token, error);
+    terse_status status = leads ? ts_run_dir_make(options->run_dir, error) : ts_mpi_call_leader(daemon, daemon->start_us);
+    if (!leads && status != TERSE_OK)
+        return ts_error_set(error, status, "server 0 on %.32s cannot be reached by TCP: %s", roll->entries[0].member.host, terse_strerror(status));
+    if (!leads || status != TERSE_OK) return status;
+    status = ts_mpi_write_card(daemon);
+    return status == TERSE_OK ? status : ts_error_set(error, status, "%s cannot be written to", daemon->dir);
 }
 
 void ts_mpi_daemon_destroy(ts_mpi_daemon *daemon) {
     if (!daemon) return;
-    if (daemon->leads) ts_card_remove(daemon->dir, daemon->token);
+    if (ts_mpi_daemon_leads(daemon)) ts_card_remove(daemon->dir, daemon->token);
     if (daemon->to_leader >= 0) close(daemon->to_leader);
     ts_door_destroy(daemon->door);
+    ts_mem_free(daemon->doors);
     ts_mem_free(daemon);
 }
 
@@ -140,7 +128,7 @@ static void leave(ts_mpi *mpi, uint32_t number, uint64_t grace_us) {
     if (peer->leaving_us == 0 || at < peer->leaving_us) peer->leaving_us = at;
 }
 
-static void lose(ts_mpi *mpi, uint32_t number) {
+void ts_mpi_lose(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->lost || peer->dropped) return;
     peer->lost = true;
@@ -156,7 +144,7 @@ bool ts_mpi_lifeline_holds(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (peer->lost || peer->dropped || !peer->spoke) return false;
     if (!ts_door_is_cut(peer->lifeline)) return true;
-    lose(mpi, number);
+    ts_mpi_lose(mpi, number);
     return false;
 }
 
@@ -231,8 +219,10 @@ uint32_t ts_mpi_live_jobs(const ts_mpi *mpi) {
 /* Why a job may not come in; TERSE_OK when it may. */
 static terse_status check_asker(const ts_mpi *mpi, const ts_door_guest *asker, ts_error *reason) {
     const ts_mpi_daemon *daemon = mpi->daemon;
-    if (daemon->shut) return ts_error_set(reason, TERSE_ESHUTDOWN, "the daemon lets nobody in: %s", daemon->reason.text);
+    const ts_transport_handler *handler = &mpi->base.handler;
     bool joins = asker->knock.job == TS_DOOR_JOIN;
+    if (daemon->shut) return ts_error_set(reason, TERSE_ESHUTDOWN, "the daemon lets nobody in: %s", daemon->reason.text);
+    if (!joins && handler->on_ask) TS_TRY(handler->on_ask(handler->context, reason));
     if (!joins && ts_mpi_live_jobs(mpi) >= daemon->jobs_most)
         return ts_error_set(reason, TERSE_ELIMIT, "the daemon serves %u jobs at a time (limits.jobs); try again when one has ended",
                             daemon->jobs_most);
@@ -278,7 +268,8 @@ static void grant_places(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
         party[r]->knock.job = place[r].job;
         party[r]->knock.worker = place[r].worker;
         party[r]->granted = r == 0;
-        ts_door_tell(party[r], TS_DOOR_GRANTED, TERSE_OK, &place[r], sizeof place[r]);
+        ts_mpi_grant granted = {.place = place[r], .dead = mpi->daemon->dead};
+        ts_door_tell(party[r], TS_DOOR_GRANTED, TERSE_OK, &granted, sizeof granted);
     }
     if (status == TERSE_OK) open_grant(mpi->daemon, party[0], place[0].job, now_us);
     ts_mem_free(party);
@@ -287,18 +278,19 @@ static void grant_places(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
 
 static void grant(ts_mpi *mpi, ts_door_guest *asker, uint64_t now_us) {
     ts_mpi_daemon *daemon = mpi->daemon;
-    uint32_t number = mpi->base.job_count;
     if (asker->knock.job == TS_DOOR_JOIN) {
         grant_places(mpi, asker, now_us);
         return;
     }
-    open_grant(daemon, asker, number, now_us);
-    asker->knock.job = number;
+    ts_mpi_grant granted = {.place.job = mpi->base.job_count, .dead = daemon->dead, .numbered = ts_mpi_name_taken(mpi, asker)};
+    open_grant(daemon, asker, granted.place.job, now_us);
+    asker->knock.job = granted.place.job;
+    asker->knock.numbered = granted.numbered;
     asker->granted = true;
-    ts_door_tell(asker, TS_DOOR_GRANTED, TERSE_OK, &number, sizeof number);
+    ts_door_tell(asker, TS_DOOR_GRANTED, TERSE_OK, &granted, sizeof granted);
 }
 
-/* Server 0: whether the job that joins just now has done so, or has given up. */
+/* Who leads: whether the job that joins just now has done so, or has given up. */
 static void check_grant(ts_mpi *mpi, uint64_t now_us) {
     ts_mpi_daemon *daemon = mpi->daemon;
     size_t count;
@@ -343,11 +335,17 @@ static void give_numbers(ts_mpi *mpi, uint64_t now_us) {
     }
 }
 
-/* With a place in a job that runs. Server 0 gives them, so it knows who has one; the others take its word for it. */
+/* With a place in a job that runs. Who leads gives them, and knows who has one; the others take its word for it. */
 static bool may_come(const ts_mpi *mpi, const ts_door_guest *guest) {
     const ts_mpi_daemon *daemon = mpi->daemon;
-    bool placed = !daemon->leads || memcmp(guest->knock.party, daemon->grant.party, TS_DOOR_PARTY_BYTES) == 0;
+    bool placed = !ts_mpi_daemon_leads(daemon) || memcmp(guest->knock.party, daemon->grant.party, TS_DOOR_PARTY_BYTES) == 0;
     return placed && ts_mpi_job_runs(mpi, guest->knock.job);
+}
+
+/* The leading server's door was closed to who asks here; but for this server that one lives. */
+static bool is_misled(const ts_mpi_daemon *daemon, const ts_door_guest *guest, uint64_t now_us) {
+    bool asks = guest->known && (guest->knock.job == TS_DOOR_NO_JOB || guest->knock.job == TS_DOOR_JOIN);
+    return asks && daemon->to_leader >= 0 && now_us - guest->since_us > MISLED_US;
 }
 
 /* Parties that can no longer become jobs, and guests that are gone. Returns one whose party is complete, or NULL. */
@@ -358,12 +356,16 @@ static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
     for (size_t g = 0; g < count; g++) {
         ts_door_guest *guest = guests[g];
         if (guest->peer != UINT32_MAX) {
-            if (guest->gone && !guest->ending) lose(mpi, guest->peer);
+            if (guest->gone && !guest->ending) ts_mpi_lose(mpi, guest->peer);
             continue;
         }
         if (guest->known && guest->knock.job == TS_DOOR_SERVER) {
             if (guest->knock.rank < mpi->base.servers) guest->peer = guest->knock.rank;
             continue;
+        }
+        if (is_misled(daemon, guest, now_us)) {
+            ts_mpi_turn_away(mpi, guest->knock.party, TERSE_EAGAIN, "another server lets jobs in, and lives");
+            return look_at_guests(mpi, now_us);
         }
         if (!guest->known || guest->knock.job == TS_DOOR_NO_JOB) {
             if (!guest->known || !guest->gone) continue;
@@ -381,26 +383,13 @@ static ts_door_guest *look_at_guests(ts_mpi *mpi, uint64_t now_us) {
             ts_mpi_turn_away(mpi, guest->knock.party, status,
                              status == TERSE_EPEER ? "a worker of the job ended while it was joining"
                              : comes && status == TERSE_ESTALE
-                                 ? "the job that the worker would come into has ended, or server 0 has given it no place there"
+                                 ? "the job that the worker would come into has ended, or the server that leads has given it no place there"
                                  : "the job was too late: its workers did not knock together");
             return look_at_guests(mpi, now_us);
         }
         if (!joins && ts_mpi_party_complete(daemon, guest)) return guest;
     }
     return NULL;
-}
-
-static void listen_to_leader(ts_mpi *mpi) {
-    ts_mpi_daemon *daemon = mpi->daemon;
-    char word;
-    ssize_t got = recv(daemon->to_leader, &word, 1, MSG_DONTWAIT);
-    if (got > 0) {
-        daemon->told_to_end = daemon->told_to_end || word == TS_DOOR_ENDING;
-    } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        close(daemon->to_leader);
-        daemon->to_leader = -1;
-        if (!daemon->told_to_end) lose(mpi, 0);
-    }
 }
 
 void ts_mpi_daemon_say_ending(ts_mpi_daemon *daemon) {
@@ -418,8 +407,9 @@ bool ts_mpi_daemon_poll(ts_mpi *mpi, uint64_t now_us) {
     daemon->looked_us = now_us;
     if (daemon->leaving) drop_those_who_left(mpi, now_us);
     bool moved = ts_door_poll(daemon->door, now_us);
-    if (daemon->to_leader >= 0) listen_to_leader(mpi);
-    if (daemon->leads) give_numbers(mpi, now_us);
+    if (daemon->to_leader >= 0) ts_mpi_listen_to_leader(mpi);
+    ts_mpi_note_deaths(mpi);
+    if (ts_mpi_daemon_leads(daemon)) give_numbers(mpi, now_us);
     ts_door_guest *one = look_at_guests(mpi, now_us);
     if (!one) return moved;
     ts_mpi_let_in(mpi, one);

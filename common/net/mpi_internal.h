@@ -7,6 +7,7 @@
  *   mpi_rollcall   who is there, in which role, on which host
  *   mpi_peers      the table of peers
  *   mpi_daemon     a server's side of jobs that join later: knocks, accepts, lifelines
+ *   mpi_daemon_lead  which server does that
  *   mpi_rescue     ends an accept whose other side has died
  *   mpi_attach     a worker's side
  *   mpi_requests   requests under way, and those that are stuck for ever
@@ -50,7 +51,7 @@
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
 
-#define TS_MPI_WIRE_VERSION 8u
+#define TS_MPI_WIRE_VERSION 9u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_PREFIX_BYTES 24u
 #define TS_MPI_AROUND_BYTES 512u   /* at most, of a frame, in its prefix: small messages are there when they are matched */
@@ -256,6 +257,8 @@ terse_status ts_mpi_reserve_link(ts_mpi *mpi) TERSE_NODISCARD;
 terse_status ts_mpi_meet_world(ts_mpi *mpi, const ts_mpi_roll *roll) TERSE_NODISCARD;
 /* The window and the way of one peer; both ends must say the same shares. */
 void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const ts_mpi_entry *own, const ts_mpi_entry *entry);
+/* A server that is dead: nothing can be sent to it. */
+void ts_mpi_set_absent(ts_mpi *mpi, uint32_t server);
 /* peer: all but its name. */
 void ts_mpi_name_peer(ts_mpi *mpi, uint32_t number, ts_peer peer, bool says_job, uint32_t rank, const char *host);
 
@@ -276,7 +279,7 @@ void ts_mpi_daemon_shut(ts_mpi *mpi, const char *reason);
 void ts_mpi_daemon_say_ending(ts_mpi_daemon *daemon);
 /* An attached peer was dropped: its lifeline is closed. */
 void ts_mpi_daemon_dropped(ts_mpi *mpi, uint32_t peer);
-/* Takes the card away (server 0) and frees. NULL is fine. */
+/* Takes its own card away and frees. NULL is fine. */
 void ts_mpi_daemon_destroy(ts_mpi_daemon *daemon);
 /* Whether writing to an attached peer is safe just now; notes it when its process has ended. */
 bool ts_mpi_lifeline_holds(ts_mpi *mpi, uint32_t peer);
@@ -302,6 +305,13 @@ bool ts_mpi_rescue_end(ts_mpi_rescue *rescue);
  */
 terse_status ts_mpi_attach(ts_mpi *mpi, const ts_mpi_options *options, const ts_mpi_roll *roll, ts_error *error)
     TERSE_NODISCARD;
+/* What the leading server tells with TS_DOOR_GRANTED. */
+typedef struct {
+    ts_transport_place place; /* of a new job: its number alone */
+    ts_dead_set dead;         /* servers that nobody need knock at */
+    uint32_t numbered;        /* of a new job: its own name is another's, or it has none */
+} ts_mpi_grant;
+
 /* What a server tells with TS_DOOR_OPEN. */
 typedef struct {
     uint64_t shares;

@@ -72,6 +72,17 @@ void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const 
     set_window(peer, own, entry, way->shares);
 }
 
+void ts_mpi_set_absent(ts_mpi *mpi, uint32_t server) {
+    ts_mpi_peer *peer = &mpi->peers[server];
+    peer->last = &peer->first;
+    peer->comm = MPI_COMM_NULL;
+    peer->lifeline = -1;
+    peer->attached = peer->lost = peer->dropped = true;
+    mpi->base.near_bytes = 0;
+    mpi->names[server] = (ts_peer){.role = TS_ROLE_SERVER, .index = server};
+    snprintf(mpi->names[server].name, sizeof mpi->names[server].name, "server %u (dead)", server);
+}
+
 void ts_mpi_name_peer(ts_mpi *mpi, uint32_t number, ts_peer peer, bool says_job, uint32_t rank, const char *host) {
     static const char *const roles[] = {"server", "worker", "rank"};
     char job[TS_JOB_NAME_CHARS + 8] = "";

@@ -88,7 +88,7 @@ static void report_stall(const ts_mpi *mpi) {
     const char *silent = "nobody";
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < mpi->base.peer_count; p++) {
-        if (p == mpi->base.self || mpi->peers[p].heard_us >= oldest) continue;
+        if (p == mpi->base.self || mpi->peers[p].dropped || mpi->peers[p].heard_us >= oldest) continue;
         oldest = mpi->peers[p].heard_us;
         silent = mpi->names[p].name;
     }

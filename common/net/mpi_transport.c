@@ -312,6 +312,10 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
         mpi->daemon = NULL;
         clean = false; /* a finalise would wait for jobs that are long gone */
     }
+    if (!launched && exit_code != 0) { /* the other servers may go on, and an abort counts for two of them (ts_mpi_abandon) */
+        fflush(NULL);
+        _exit(exit_code);
+    }
     if (!clean && exit_code != 0) {
         if (launched && transport->peers[transport->self].role == TS_ROLE_SERVER) ts_mpi_end_stopped(mpi);
         ts_mpi_abandon(exit_code);
@@ -336,7 +340,7 @@ void ts_mpi_transport_finish(ts_transport *transport, uint64_t deadline_us, bool
 ts_transport *ts_mpi_transport_above(const ts_transport *transport) { return of(transport)->above; }
 bool ts_mpi_transport_attached(const ts_transport *transport) {
     const ts_mpi *mpi = of(transport);
-    return is_mpi(transport) && (mpi->daemon || (mpi->base.peer_count && mpi->peers[0].attached));
+    return is_mpi(transport) && (mpi->daemon || (mpi->base.peer_count && mpi->peers[0].attached)); /* a dead server, too */
 }
 
 void ts_mpi_transport_shut(ts_transport *transport, const char *reason) {

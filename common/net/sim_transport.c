@@ -262,28 +262,45 @@ static terse_status make_endpoints(ts_sim_network *net) {
     return TERSE_OK;
 }
 
-void ts_sim_join(ts_sim_network *network) {
-    if (network->joined == network->job_count) return;
+/* The first server that lives. */
+static const ts_transport_handler *first_living(const ts_sim_network *network, uint32_t *number) {
+    for (*number = 0; *number + 1 < network->options.servers && network->dead[*number];) ++*number;
+    return &network->endpoints[*number].base.handler;
+}
+
+/* Whether that one leads. dead: [out] as it says. */
+static bool is_led(const ts_sim_network *network, ts_dead_set *dead) {
+    uint32_t number;
+    const ts_transport_handler *leader = first_living(network, &number);
+    return !leader->who_leads || leader->who_leads(leader->context, dead) == number;
+}
+
+bool ts_sim_join(ts_sim_network *network) {
+    ts_dead_set dead = {0};
+    if (network->joined == network->job_count || !is_led(network, &dead)) return false;
+    for (uint32_t p = network->options.servers; p < network->peers; p++)
+        if (network->names[p].job == network->joined) network->endpoints[p].base.absent = dead;
     network->joined++;
     for (uint32_t p = 0; p < network->options.servers; p++) {
         ts_transport *server = &network->endpoints[p].base;
         show_jobs(network, server);
         if (server->handler.on_jobs) server->handler.on_jobs(server->handler.context);
     }
+    return true;
 }
 
 /* Server 0 gives the process a place, and the first `servers` let it in there. peer: [out] its endpoint. */
 static terse_status let_in(ts_sim_network *network, const ts_transport_wish *wish, uint32_t servers, ts_transport_place *place,
                            uint32_t *peer, ts_error *reason) {
-    uint32_t p = network->arrived, first = 0;
-    while (first + 1 < network->options.servers && network->dead[first]) first++; /* who stands in for it leads */
-    ts_transport_handler *leader = &network->endpoints[first].base.handler;
+    uint32_t p = network->arrived, first;
+    const ts_transport_handler *leader = first_living(network, &first);
     TS_REQUIRE(p < network->peers && leader->on_wish, TERSE_ELIMIT);
     TS_TRY(leader->on_wish(leader->context, wish, 1, place, reason));
     network->arrived++;
     network->names[p] = (ts_peer){.role = TS_ROLE_WORKER, .index = place->worker};
     snprintf(network->names[p].name, sizeof network->names[p].name, "worker %u (come as %u)", place->worker, p);
     network->endpoints[p].base.incarnation = place->incarnation;
+    (void)is_led(network, &network->endpoints[p].base.absent);
     if (place->worker >= network->jobs[0].workers) network->jobs[0].workers = place->worker + 1;
     for (uint32_t s = 0; s < servers; s++) {
         ts_transport *server = &network->endpoints[s].base;

@@ -35,8 +35,11 @@ terse_status ts_sim_network_create(const ts_sim_options *options, ts_sim_network
 void ts_sim_network_destroy(ts_sim_network *network);
 /* The endpoint of a peer; [borrow] from the network. */
 ts_transport *ts_sim_endpoint(ts_sim_network *network, uint32_t peer);
-/* The servers learn of the next of the late jobs. Its workers' endpoints may be used before. */
-void ts_sim_join(ts_sim_network *network);
+/*
+ * The servers learn of the next of the late jobs. Its workers' endpoints may be used before; later they know who is dead. Returns
+ * whether a server leads which could let it in.
+ */
+bool ts_sim_join(ts_sim_network *network);
 /*
  * A process comes into the job, as it would over a transport that lets workers in: server 0 gives it a place, and all servers
  * learn of its peer. worker: [out] which it is; peer: [out] its endpoint. Returns TERSE_OK; TERSE_ELIMIT: no endpoint is left;

@@ -14,6 +14,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/status.h"
+#include "common/net/dead_set.h"
 
 typedef struct ts_transport ts_transport;
 
@@ -68,7 +69,7 @@ typedef struct {
     /* A peer's process is known to have ended. What it sent may still come. NULL: its silence will tell. */
     void (*on_lost)(void *context, uint32_t peer);
     /*
-     * Server 0: processes of one launch would come into a running job. place: [out] one each. Returns TERSE_OK, or why none
+     * Who leads, so server 0: processes of one launch would come into a running job. place: [out] one each. Returns TERSE_OK, or why none
      * of them comes in, with a sentence. NULL: nobody ever does.
      */
     terse_status (*on_wish)(void *context, const ts_transport_wish *wish, uint32_t count, ts_transport_place *place,
@@ -80,6 +81,14 @@ typedef struct {
     void (*on_workers)(void *context, uint32_t first);
     /* Whether the owner still runs a job, though its workers may all be gone. NULL: it does not. */
     bool (*job_runs)(void *context, uint32_t job);
+    /* Who leads: whether a new job can be served. Returns TERSE_OK, or why not, with a sentence. NULL: it can. */
+    terse_status (*on_ask)(void *context, ts_error *reason);
+    /*
+     * A server: which servers are dead, and their stand-ins in their place. dead: [out] empty before; never less than the time
+     * before. Returns the number of the server that leads now, that of all servers when none does. NULL: none is dead, and
+     * server 0 leads.
+     */
+    uint32_t (*who_leads)(void *context, ts_dead_set *dead);
 } ts_transport_handler;
 
 typedef struct {
@@ -129,7 +138,8 @@ struct ts_transport {
     const ts_transport_job *jobs; /* by number */
     uint32_t job_count;
     uint32_t self;
-    uint32_t servers;             /* how many there are */
+    uint32_t servers;             /* how many there are, dead ones included */
+    ts_dead_set absent;           /* at a worker: servers that were dead when it came; nothing can be sent to them */
     uint32_t workers;             /* at a worker those that its job began with, at a server those of all jobs */
     uint32_t incarnation;         /* at a worker that comes into a running job: which life of its number it is; else 0 */
     size_t near_bytes;            /* all peers are on this host, and more than this under way would only leave the caches; 0: not so */

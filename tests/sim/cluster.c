@@ -355,6 +355,13 @@ static void run_until(cluster *c, uint64_t tick_us) {
     }
 }
 
+/* The workers of the job that joins as the so-manieth of the late ones. */
+static void begin_job(cluster *c, uint32_t joined) {
+    const ts_transport *any = ts_sim_endpoint(c->network, c->spec->network.servers);
+    for (uint32_t w = 0; w < c->spec->network.workers && c->spec->begins_at_join; w++)
+        if (c->workers[w].job == any->job_count - c->spec->network.late_jobs + joined - 1) c->workers[w].back_us = ts_sim_now_us(c->network);
+}
+
 static void run_to_the_end(cluster *c) {
     uint64_t next_tick = TICK_US;
     bool finished = false;
@@ -363,8 +370,7 @@ static void run_to_the_end(cluster *c) {
         ts_cluster_kill_servers(c);
         ts_cluster_part_and_heal(c);
         if (c->joined < c->spec->network.late_jobs && ts_sim_now_us(c->network) >= c->spec->join_every_us * (c->joined + 1)) {
-            ts_sim_join(c->network);
-            c->joined++;
+            if (ts_sim_join(c->network)) begin_job(c, ++c->joined);
         }
         ts_cluster_tell(c);
         tick(c);
@@ -419,6 +425,11 @@ static terse_status create_members(cluster *c, ts_error *error) {
         me->index = self->index;
         me->first = c->spec->job[self->job].first_tensor;
         if (!c->jobs[self->job]) TS_TRY(load_job(c, self->job, error));
+        if (c->spec->begins_at_join && self->job + c->spec->network.late_jobs >= endpoint->job_count) {
+            me->dead = true;
+            me->back_us = UINT64_MAX;
+            continue;
+        }
         TS_TRY(ts_client_create(c->jobs[self->job], endpoint, &me->client));
         if (c->spec->samples[w]) ts_client_set_samples(me->client, c->spec->samples[w]);
         ts_cluster_start_worker(c, w);

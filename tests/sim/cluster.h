@@ -71,6 +71,7 @@ typedef struct {
         uint32_t first_tensor;        /* the job declares the table's tensors from here on */
     } job[TS_SIM_JOBS];               /* with network.job_workers; workers count through the jobs */
     uint64_t join_every_us;           /* the network's late jobs join at this time, twice this time, … */
+    bool begins_at_join;              /* their workers begin then, and know who is dead; else at the beginning */
     unsigned pool_threads;            /* of each server, in fake time; 0: work takes none */
     uint64_t work_ns_a_byte;
     uint64_t work_most_us;            /* instead: of any kind of work, at most so long; seeded */

@@ -164,6 +164,22 @@ def two_at_a_time(folder, seconds):
         kill_job(first)
 
 
+def name_free_again(folder, seconds):
+    """Who has the name of a job that has just ended, is named alike by all servers, though one of them still sees the former's end."""
+    named = ["job.name=again"]
+    with Daemon(folder, MLP, overrides=SERVER) as daemon:
+        first = daemon.job(seconds / 3, overrides=SHORT + named)
+        assert first.finish() == 0, first.text()
+        kill(daemon.server(1), signal.SIGSTOP)
+        daemon.wait_until(lambda: not daemon.running(), 10, "the job is gone from the status")
+        time.sleep(3)  # for server 0 its processes are gone by then
+        second = daemon.job(seconds / 3, overrides=SHORT + named)
+        daemon.wait_until(lambda: "job=again number=1 " in daemon.log(), 20, "server 0 lets it in")
+        kill(daemon.server(1), signal.SIGCONT)
+        assert second.finish() == 0, f"{second.text()}\n{daemon.log()}"
+        assert daemon.log().count("job=again number=1 ") == 2, daemon.log()
+
+
 def killed_in_training(folder, seconds):
     """The whole job dies at once, mid-traffic; another one trains on meanwhile, and the next is served."""
     expected = reference(folder, seconds / 3)
@@ -453,6 +469,7 @@ def secret_of_a_daemon(folder, seconds):
 
 
 CASES = [
+    ("daemon-name-free-again", 90, name_free_again),
     ("daemon-one-after-another", 120, one_after_another),
     ("daemon-of-one-server", 120, one_server),
     ("daemon-second-refused", 120, second_refused),

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from daemon import Daemon
+from daemon import Daemon, command
 from launch import BUILD, Run, job, kill
 
 SOFTMAX = "configs/softmax.yaml"
@@ -25,9 +25,9 @@ def start(folder, name, seconds, sets=()):
     return Run(job(SERVERS, WORKERS, SOFTMAX, SETS + list(sets), ["--summary", summary]), seconds), summary
 
 
-def result(run, summary):
+def result(run, summary, daemon=None):
     code = run.finish()
-    assert code is not None and os.path.exists(summary), f"mpirun ended with {code}:\n{run.text()}"
+    assert code is not None and os.path.exists(summary), f"mpirun ended with {code}:\n{run.text()}\n{daemon.log() if daemon else ''}"
     with open(summary, encoding="utf-8") as file:
         return json.load(file)
 
@@ -164,7 +164,7 @@ def one_server(folder, seconds):
 
 
 def in_a_daemon(folder, seconds):
-    """A daemon's server dies: its job ends with the same bits, and no other is let in where a door is gone, in words."""
+    """A daemon's server dies: its job ends with the same bits."""
     want = result(*start(folder, "calm", seconds))
     with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=SETS) as daemon:
         summary = os.path.join(folder, "daemon.json")
@@ -176,7 +176,119 @@ def in_a_daemon(folder, seconds):
         assert got["steps"] == STEPS and got["parameters_xxh3"] == want["parameters_xxh3"], (got, want, daemon.log())
 
 
+def without(daemon, victim, number=signal.SIGKILL):
+    """A server of the daemon is killed, and its report says so: it goes on, whoever leads."""
+    leader = 1 if victim == 0 else 0
+    kill(daemon.server(victim), number)
+    daemon.wait_until(lambda: "a server is dead, the jobs go on without it" in daemon.log(), 20, "the others notice")
+    daemon.wait_until(lambda: command(["status", daemon.dir]).returncode == 0 and daemon.status()["dead"] == [victim], 20, "the report says so")
+    status = daemon.status()
+    assert status["server"] == leader and status["pid"] == daemon.server(leader), (status, daemon.log())
+    shown = command(["status", daemon.dir])
+    words = f"server {victim} is dead; server {(victim + 1) % daemon.servers} is in its place"
+    assert shown.returncode == 0 and words in shown.stdout, shown
+
+
+def late_job(daemon, folder, name, victim, seconds, sets):
+    """A job that begins without that server."""
+    summary = os.path.join(folder, name + ".json")
+    run = daemon.job(seconds, workers=WORKERS, overrides=sets, more=["--summary", summary])
+    got = result(run, summary, daemon)
+    assert f'a server was dead before this worker came; its stand-in is in its place" server={victim} ' in run.text(), run.text()
+    return got
+
+
+def stop(daemon):
+    """In order, by whoever leads."""
+    done = command(["stop", daemon.dir, "--timeout", "30"], 60)
+    assert done.returncode == 0 and not daemon.lives(), (done, daemon.log())
+    assert daemon.log().count("nobody is let in any more") == 1 and "msg=\"the daemon has ended\" exit=0" in daemon.log(), daemon.log()
+    assert not os.path.exists(os.path.join(daemon.dir, "daemon")), "the card is still there"
+
+
+def jobs_after_the_death_of(victim, servers):
+    """Two jobs that begin when a server of the daemon is dead: the same bits as ever."""
+    def case(folder, seconds):
+        want = result(*start(folder, "calm", seconds))
+        with Daemon(folder, SOFTMAX, servers=servers, overrides=SETS) as daemon:
+            without(daemon, victim)
+            for name in ("first", "second"):
+                got = late_job(daemon, folder, name, victim, seconds, SETS)
+                assert got["steps"] == STEPS and got["parameters_xxh3"] == want["parameters_xxh3"], (name, got, want, daemon.log())
+            stop(daemon)
+    return case
+
+
+def checkpoints_after_the_death_of(victim):
+    """A job that begins without a server makes checkpoints; another daemon goes on from them, without that server, too."""
+    def case(folder, seconds):
+        want = result(*start(folder, "calm", seconds))
+        sets = SETS + checkpoints(folder, "checkpoint.every_steps=10", "job.name=late")
+        for name, steps, resumed in (("first", STEPS // 2, 0), ("second", STEPS, STEPS // 2)):
+            with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=sets) as daemon:
+                without(daemon, victim)
+                got = late_job(daemon, folder, name, victim, seconds, sets + [f"training.max_steps={steps}"])
+                assert got["steps"] == steps and got["resumed_step"] == resumed, (name, got, daemon.log())
+                stop(daemon)
+                os.remove(os.path.join(daemon.dir, "log"))
+        assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
+    return case
+
+
+def woken_in_a_daemon(victim, servers):
+    """A server that was given up while it slept wakes up: it ends, it alone, and takes nothing with it."""
+    def case(folder, seconds):
+        want = result(*start(folder, "calm", seconds))
+        with Daemon(folder, SOFTMAX, servers=servers, overrides=SETS) as daemon:
+            sleeper = daemon.server(victim)
+            others = {daemon.server(n) for n in range(servers)} - {sleeper}
+            without(daemon, victim, signal.SIGSTOP)
+            kill(sleeper, signal.SIGCONT)
+            daemon.wait_until(lambda: sleeper not in daemon.lives(), 20, "it ends")
+            got = late_job(daemon, folder, "late", victim, seconds, SETS)
+            assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want, daemon.log())
+            assert daemon.lives() >= others, daemon.log()
+            stop(daemon)
+    return case
+
+
+def nobody_leads(folder, seconds):
+    """Server 0 and its stand-in are dead: no job can run, nobody could be asked for one, and all ends."""
+    del seconds
+    with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=SETS) as daemon:
+        for victim in (1, 0):
+            kill(daemon.server(victim), signal.SIGKILL)
+        daemon.wait_until(lambda: not daemon.lives(), 40, "all ends")
+        assert "are both dead, so no job can run here" in daemon.log(), daemon.log()
+        assert command(["status", daemon.dir]).returncode == 3
+
+
+def pair_dead(folder, seconds):
+    """Nobody has the slices of one server any more: who would begin a job there is told so, and what to do."""
+    with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=SETS) as daemon:
+        for victim in (1, 2):
+            kill(daemon.server(victim), signal.SIGKILL)
+        daemon.wait_until(lambda: daemon.log().count("a server is dead") == 2, 30, "the last one notices")
+        run = daemon.job(seconds, workers=WORKERS, overrides=SETS)
+        assert run.finish() is not None, run.text()
+        assert "server 1 (rank 1" in run.text() and "are both dead, so no job can run here; end the daemon" in run.text(), run.text()
+        daemon.wait_until(lambda: "are both dead" in daemon.status()["message"], 10, "the report says so")
+        assert "are both dead" in command(["status", daemon.dir]).stdout
+        stop(daemon)
+
+
 CASES = [
+    ("replicas-server-0-of-2-woken-in-a-daemon", 120, woken_in_a_daemon(0, 2)),
+    ("replicas-server-0-of-3-woken-in-a-daemon", 120, woken_in_a_daemon(0, 3)),
+    ("replicas-server-1-of-3-woken-in-a-daemon", 120, woken_in_a_daemon(1, 3)),
+    ("replicas-nobody-leads-a-daemon", 90, nobody_leads),
+    ("replicas-pair-dead-in-a-daemon", 90, pair_dead),
+    ("replicas-jobs-after-server-0-of-3-is-dead", 150, jobs_after_the_death_of(0, 3)),
+    ("replicas-jobs-after-server-1-of-3-is-dead", 150, jobs_after_the_death_of(1, 3)),
+    ("replicas-jobs-after-server-0-of-2-is-dead", 150, jobs_after_the_death_of(0, 2)),
+    ("replicas-jobs-after-server-1-of-2-is-dead", 150, jobs_after_the_death_of(1, 2)),
+    ("replicas-checkpoints-after-server-0-is-dead", 150, checkpoints_after_the_death_of(0)),
+    ("replicas-checkpoints-after-server-1-is-dead", 150, checkpoints_after_the_death_of(1)),
     ("replicas-in-a-daemon", 120, in_a_daemon),
     ("replicas-server-0-killed", 90, killed(0)),
     ("replicas-server-1-killed", 90, killed(1)),

@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     pid_t pid = getpid();
     memcpy(knock.party, &pid, sizeof pid);
     int fd = -1;
-    char words[400] = "";
+    char words[TS_ERROR_CHARS + sizeof(ts_mpi_grant)] = ""; /* whichever comes */
     ts_door_answer answer = {0};
     uint32_t address = ts_bell_way(&card.doors[0], &card.doors[0]);
     terse_status status = ts_door_visit(address, card.doors[0].port, &knock, &entry, now_us() + PATIENCE_US, &fd);

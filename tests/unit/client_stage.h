@@ -54,8 +54,9 @@ static inline void empty_inbox(inbox *box) {
     box->count = 0;
 }
 
-/* A stage with the client of worker `worker`; overrides end with NULL. */
-static inline void open_stage(stage *s, uint32_t servers, uint32_t workers, uint32_t worker, const char *const *overrides) {
+/* A stage with the client of worker `worker`; overrides end with NULL. absent: servers that are dead already; NULL: none. */
+static inline void open_stage_without(stage *s, uint32_t servers, uint32_t workers, uint32_t worker, const char *const *overrides,
+                                      const ts_dead_set *absent) {
     char path[] = "/tmp/terse-test-client-XXXXXX";
     int descriptor = mkstemp(path);
     ck_assert_int_ge(descriptor, 0);
@@ -78,7 +79,12 @@ static inline void open_stage(stage *s, uint32_t servers, uint32_t workers, uint
     s->worker_peer = servers + worker;
     for (uint32_t i = 0; i < servers; i++)
         ts_sim_endpoint(s->network, i)->handler = (ts_transport_handler){.context = &s->received[i], .on_frame = on_frame};
+    if (absent) ts_sim_endpoint(s->network, s->worker_peer)->absent = *absent;
     ck_assert_ok(ts_client_create(s->config, ts_sim_endpoint(s->network, s->worker_peer), &s->client));
+}
+
+static inline void open_stage(stage *s, uint32_t servers, uint32_t workers, uint32_t worker, const char *const *overrides) {
+    open_stage_without(s, servers, workers, worker, overrides, NULL);
 }
 
 static inline void close_stage(stage *s) {

@@ -213,15 +213,17 @@ START_TEST(a_card_is_read_as_written) {
     memset(doors[0].host, 0xa5, sizeof doors[0].host);
     doors[0].network[0].address = inet_addr("192.0.2.7");
     doors[0].network[0].mask = inet_addr("255.255.255.0");
-    ts_card card = {.wire = 9, .servers = 2, .pid = 77, .birth = 123456, .doors = doors}, read = {0};
+    ts_card card = {.wire = 9, .servers = 2, .leader = 1, .pid = 77, .birth = 123456, .doors = doors}, read = {0};
     memcpy(card.token, token, sizeof token);
+    ts_dead_set_add(&card.dead, 0);
     ts_error error = {""};
     ck_assert_int_eq(ts_card_read(dir, &read, &error), TERSE_ENOTFOUND);
     ck_assert_ok(ts_card_write(dir, &card));
     ck_assert_ok(ts_card_read(dir, &read, &error));
     ck_assert_uint_eq(read.servers, 2);
     ck_assert_uint_eq(read.wire, 9);
-    ck_assert(read.pid == 77 && read.birth == 123456);
+    ck_assert(read.pid == 77 && read.birth == 123456 && read.leader == 1);
+    ck_assert(read.dead.count == 1 && ts_dead_set_has(&read.dead, 0) && !ts_dead_set_has(&read.dead, 1));
     ck_assert_mem_eq(read.token, token, sizeof token);
     ck_assert_mem_eq(read.doors, doors, sizeof doors);
     ts_card_free(&read);
@@ -276,6 +278,11 @@ START_TEST(a_card_is_removed_by_its_owner_alone) {
     ts_card_remove(dir, other);
     ck_assert_ok(ts_card_read(dir, &read, &error));
     ts_card_free(&read);
+    leave_card(dir, 1, 1); /* of another server of the daemon, which leads now */
+    ts_card_remove(dir, token);
+    ck_assert_ok(ts_card_read(dir, &read, &error));
+    ts_card_free(&read);
+    leave_card(dir, 1, 0);
     ts_card_remove(dir, token);
     ck_assert_status(ts_card_read(dir, &read, &error), TERSE_ENOTFOUND);
     ts_card_remove(dir, token);
@@ -284,9 +291,12 @@ START_TEST(a_card_is_removed_by_its_owner_alone) {
 END_TEST
 
 START_TEST(bad_cards_are_refused) {
-    static const char *const bad[] = {"", "terse-daemon 1\n", "terse-daemon 2\n", "terse-daemon 2\ntoken 00\nserver 0 00 1 -\n",
-                                      "terse-daemon 2\ntoken 000102030405060708090a0b0c0d0e0f\n", "\xff\xfe\n\n",
-                                      "terse-daemon 2\ntoken 000102030405060708090a0b0c0d0e0f\nserver 1 00 1 -\n"};
+#define TOKEN "token 000102030405060708090a0b0c0d0e0f\n"
+#define HOST "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+#define GOOD "terse-daemon 3\n" TOKEN "server 0 " HOST " 1 -\n"
+    static const char *const bad[] = {"", "terse-daemon 1\n", "terse-daemon 3\n", "terse-daemon 3\ntoken 00\nserver 0 00 1 -\n",
+                                      "terse-daemon 3\n" TOKEN, "\xff\xfe\n\n", "terse-daemon 3\n" TOKEN "server 1 " HOST " 1 -\n",
+                                      "terse-daemon 2\n" TOKEN "server 0 " HOST " 1 -\n", GOOD "dead 1\n", GOOD "leader 1\n"};
     char dir[40];
     make_dir(dir);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -3,8 +3,10 @@
  * Several jobs on one set of servers: each comes to the bits that it comes to alone, ends alone, and makes progress beside
  * heavier ones. Replay one seed of the simulated clusters with TERSE_SIM_SEED=N build/unit-tests jobs.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/random.h"
 #include "server/flow.h"
@@ -151,6 +153,51 @@ START_TEST(jobs_may_come_while_others_run_and_after_they_have_ended) {
 }
 END_TEST
 
+/* The sparse job and the dense one, on servers with replicas, the dense one late; a server dies before, or in a while. */
+static ts_cluster_spec spec_with_a_death(uint64_t seed, const char *const *more) {
+    ts_random random = ts_random_start(ts_random_key(seed, 3, 0, 0, 99));
+    ts_cluster_spec spec = empty_spec(seed);
+    spec.overrides = more;
+    spec.override_count = 2 + seed % 2; /* the last one is a secret */
+    spec.network.servers = 2 + ts_random_below(&random, 3);
+    spec.network.late_jobs = 1;
+    spec.begins_at_join = true;
+    for (uint32_t j = 0; j < 2; j++) add_job(&spec, j, j);
+    for (uint32_t w = 0; w < job_workers[0]; w++) spec.think_us[w] = 4 * SECOND; /* the servers are there when the second comes */
+    spec.kill_peer = ts_random_below(&random, spec.network.servers);
+    spec.kill_at_us = 1 + ts_random_below(&random, 8 * SECOND);
+    spec.join_every_us = 1 + ts_random_below(&random, 24 * SECOND);
+    return spec;
+}
+
+START_TEST(a_job_may_begin_when_a_server_is_dead_or_about_to_be) {
+    char xxh3[JOBS][17], file[] = "/tmp/terse-sim-secret-XXXXXX", secret[64];
+    const char *const replicas[] = {"servers.replicas=1", "consistency.deadline_s=10", secret};
+    int descriptor = mkstemp(file);
+    uint64_t first;
+    unsigned seeds = seeds_wanted(&first), later = 0;
+    ck_assert_int_eq(write(descriptor, "a secret of some length", 23), 23);
+    close(descriptor);
+    snprintf(secret, sizeof secret, "auth.secret_file=%s", file);
+    run_alone(xxh3);
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        ts_cluster_spec spec = spec_with_a_death(seed, replicas);
+        ts_cluster_result result;
+        run(&spec, &result);
+        ck_assert_msg(result.finished, "seed %llu (server %u of %u dies at %.3f s, the job comes at %.3f s): %s", (unsigned long long)seed,
+                      spec.kill_peer, spec.network.servers, (double)spec.kill_at_us * 1e-6, (double)spec.join_every_us * 1e-6, result.message);
+        for (uint32_t j = 0; j < 2; j++)
+            ck_assert_msg(strcmp(result.job[j].xxh3, xxh3[j]) == 0, "seed %llu (server %u of %u dies at %.3f s, the job comes at %.3f s): job %u "
+                          "has %s, alone %s", (unsigned long long)seed, spec.kill_peer, spec.network.servers, (double)spec.kill_at_us * 1e-6,
+                          (double)spec.join_every_us * 1e-6, j, result.job[j].xxh3, xxh3[j]);
+        later += spec.join_every_us > spec.kill_at_us + 10 * SECOND;
+        ts_cluster_result_free(&result);
+    }
+    (void)unlink(file);
+    if (seeds > 1) ck_assert_uint_gt(later, seeds / 5);
+}
+END_TEST
+
 START_TEST(one_job_too_many_is_refused_by_name) {
     static const char *const limit[] = {"limits.jobs=2"};
     char xxh3[JOBS][17];
@@ -278,6 +325,7 @@ TCase *test_jobs(void) {
     tcase_add_test(tests, jobs_beside_each_other_give_the_bits_they_give_alone);
     tcase_add_test(tests, a_job_that_dies_disturbs_no_other);
     tcase_add_test(tests, jobs_may_come_while_others_run_and_after_they_have_ended);
+    tcase_add_test(tests, a_job_may_begin_when_a_server_is_dead_or_about_to_be);
     tcase_add_test(tests, one_job_too_many_is_refused_by_name);
     tcase_add_test(tests, a_job_that_needs_more_memory_than_it_may_have_is_refused_by_name);
     tcase_add_test(tests, jobs_share_traffic_alike_and_so_do_a_jobs_workers);

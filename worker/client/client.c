@@ -25,6 +25,7 @@ static terse_status find_servers(ts_client *client) {
         client->servers[s].rto_us = TS_CLIENT_RTO_US;
     }
     client->ticked_us = now;
+    ts_client_find_standins(client);
     return TERSE_OK;
 }
 

@@ -226,6 +226,7 @@ void ts_client_on_welcome(ts_client *client, ts_client_server *server, const Ter
     if (welcome->joined) client->returning = true; /* or we were given up before we had come */
     if (client->returning && (!welcome->joined || !ts_client_on_joined(client, server, welcome->joined))) return;
     ts_client_progress(client, server, TS_REQUEST_HELLO | TS_REQUEST_CONTRACT);
+    ts_client_greet_standin(client, server);
     client->settles = client->settles || welcome->settles;
     ts_client_checkpoint_welcome(client, welcome);
     if (client->state == TS_CLIENT_FAILED) return;

@@ -40,6 +40,32 @@ void ts_client_list_dead(const ts_client *client, Terse__Heartbeat *beat, uint32
         if (client->servers[s].dead && beat->n_dead < TS_CLIENT_DEAD_LISTED) list[beat->n_dead++] = s;
 }
 
+/* Who stands in for a server; itself when there is one server. */
+static const ts_client_server *standin_of(const ts_client *client, uint32_t number) {
+    return &client->servers[(number + 1) % client->server_count];
+}
+
+void ts_client_find_standins(ts_client *client) {
+    const ts_dead_set *absent = &client->transport->absent;
+    for (uint32_t s = 0; s < client->server_count && absent->count > 0; s++) {
+        ts_client_server *server = &client->servers[s];
+        if (!ts_dead_set_has(absent, s)) continue;
+        server->dead = client->replicas = true;
+        client->dead_count++;
+        server->peer = standin_of(client, s)->home;
+        ts_log(TS_LOG_WARN, "client", "a server was dead before this worker came; its stand-in is in its place", "server=%" PRIu32
+               " standin=\"%s\"", s, ts_client_server_name(client, server));
+    }
+}
+
+void ts_client_greet_standin(ts_client *client, const ts_client_server *server) {
+    if (server->peer != server->home || client->returning) return;
+    for (uint32_t s = 0; s < client->server_count; s++) {
+        ts_client_server *other = &client->servers[s];
+        if (other != server && other->peer == server->home && (other->requests & TS_REQUEST_HELLO)) ts_client_send_hello(client, other);
+    }
+}
+
 /* Should it live after all, it must not go on with some of the workers: they tell it. */
 static void say_farewell(ts_client *client, ts_client_server *server) {
     Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
@@ -51,7 +77,7 @@ static void say_farewell(ts_client *client, ts_client_server *server) {
 
 static void bury(ts_client *client, uint32_t number) {
     ts_client_server *server = &client->servers[number];
-    const ts_client_server *standin = &client->servers[(number + 1) % client->server_count];
+    const ts_client_server *standin = standin_of(client, number);
     uint64_t now = ts_client_now(client);
     server->dead = true;
     client->dead_count++;

@@ -237,6 +237,10 @@ ts_client_server *ts_client_speaker(ts_client *client, uint32_t peer, const Ters
 void ts_client_head(const ts_client *client, const ts_client_server *server, Terse__Header *header);
 /* A server says whom the job goes on without: their stand-ins take their places. */
 void ts_client_on_dead(ts_client *client, const Terse__Heartbeat *heartbeat);
+/* At the beginning: who stands in for those that the transport knows to be dead. */
+void ts_client_find_standins(ts_client *client);
+/* A server has let us in, and with that it knows the contract, without which it had no ear for the part of a dead one. */
+void ts_client_greet_standin(ts_client *client, const ts_client_server *server);
 /* Notes in a heartbeat whom we take for dead. list: room for TS_CLIENT_DEAD_LISTED. */
 void ts_client_list_dead(const ts_client *client, Terse__Heartbeat *beat, uint32_t *list);
 /* So long a server may be silent before we give up. */
