@@ -36,6 +36,7 @@ typedef struct ts_contribution {
     ts_decode_state *state; /* [borrow] of that worker at the slice; NULL when its pipeline keeps none */
     uint32_t samples;       /* that its gradient is a mean of; 0 stands for 1 */
     uint64_t late;          /* steps since it was pushed: its own step is the place's less this */
+    bool first;             /* EF21: of a worker whose estimate is not in the slice's sum yet */
     bool quarantined;       /* [out] left out: it holds NaN or infinity, */
     bool adrift;            /* [out] or (`delta`) goes on from a packet that was left out */
     const uint8_t *floats;  /* [out] of a sum in parts: in the packet */
@@ -74,7 +75,7 @@ void ts_sum_clip(ts_sum *sum, size_t n, double value, double norm);
 
 /*
  * EF21: adds the sum to that of all workers' estimates and becomes their mean. estimate: n. A worker that has left
- * stays in it with its last estimate, so `workers` are all there ever were.
+ * stays in it with its last estimate, so `workers` are all of which something was ever added.
  */
 void ts_sum_estimate(ts_sum *sum, float *estimate, size_t n, uint32_t workers);
 

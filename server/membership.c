@@ -92,8 +92,7 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
     membership->generation++;
     membership->returns++;
     *member = (ts_member){.peer = member->peer, .state = TS_MEMBER_ATTACHED, .incarnation = incarnation, .said_hello = true,
-                          .returned = true, .away = true, .from = from,
-                          .since = was_unborn ? from : member->since};
+                          .returned = true, .away = true, .from = from};
 }
 
 bool ts_membership_orphaned(const ts_membership *membership) {
@@ -107,25 +106,7 @@ bool ts_membership_complete(const ts_membership *membership) {
 }
 
 void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t from) {
-    ts_member *member = &membership->members[worker];
-    if (worker >= membership->launched && member->since == member->from) member->since = from;
-    member->from = from;
-}
-
-void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t since) {
-    ts_member *member = &membership->members[worker];
-    if (worker < membership->launched || since == 0) return;
-    membership->attached += member->unborn;
-    membership->unborn -= member->unborn;
-    member->unborn = false;
-    member->since = since;
-}
-
-uint32_t ts_membership_ever(const ts_membership *membership, uint64_t version) {
-    uint32_t ever = membership->launched;
-    for (uint32_t w = membership->launched; w < membership->count; w++)
-        ever += !membership->members[w].unborn && membership->members[w].since <= version;
-    return ever;
+    membership->members[worker].from = from;
 }
 
 uint32_t ts_membership_weight(const ts_membership *membership) {

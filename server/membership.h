@@ -39,7 +39,6 @@ typedef struct {
     uint32_t suitor;            /* the life that was asked for its contract, which is another; 0: none */
     uint64_t lost_us;           /* since when it is lost */
     uint64_t from;              /* it owes pushes from this step on */
-    uint64_t since;             /* the same of its first life; 0 for those that the job began with */
     uint64_t coming_us;         /* GONE: when it was last heard that its next life is to come in */
     uint64_t asked_us;          /* GONE: when a process said Hello last that would like to be its next life */
     uint64_t told_from;         /* server 0: the step that the others were told last as the one of its life's coming in, */
@@ -91,9 +90,6 @@ void ts_membership_return(ts_membership *membership, uint32_t worker, uint32_t i
 /* It is in from another step on than was said. */
 void ts_membership_move(ts_membership *membership, uint32_t worker, uint64_t from);
 
-/* A stand-in: since when the worker counts in ts_membership_ever, as its owner knows; 0: not, or from the beginning. */
-void ts_membership_date(ts_membership *membership, uint32_t worker, uint64_t since);
-
 /* Whether nobody is expected any more. */
 bool ts_membership_complete(const ts_membership *membership);
 
@@ -107,12 +103,6 @@ static inline uint32_t ts_membership_missed(const ts_membership *membership) { r
 static inline uint32_t ts_membership_finished(const ts_membership *membership) { return membership->done - membership->lost; }
 /* Whether all have died, and none of them had finished: then somebody may still come back. */
 bool ts_membership_orphaned(const ts_membership *membership);
-
-/*
- * How many workers have been in the job by round `version`, those that were lost since included: whose estimates (EF21) are in
- * the sum of all. The same at all servers.
- */
-uint32_t ts_membership_ever(const ts_membership *membership, uint64_t version);
 
 /* How many workers the weight of one is for: all but those that were given up. At least 1. */
 uint32_t ts_membership_weight(const ts_membership *membership);

@@ -151,7 +151,6 @@ static void say_left(ts_job *job, uint32_t worker) {
     body.kind = TERSE__MIRROR__KIND__LEFT;
     body.worker = worker;
     body.incarnation = job->members.members[worker].incarnation;
-    body.since = job->members.members[worker].since;
     body.from = job->members.floor; /* a life that is over before its coming was confirmed may have moved it */
     ts_replica_say(job, &body);
 }
@@ -166,7 +165,6 @@ static void say_joined(ts_job *job, uint32_t worker) {
     body.worker = worker;
     body.incarnation = member->incarnation;
     body.from = member->from;
-    body.since = member->since;
     body.n_next = job->store.count;
     body.next = next;
     ts_replica_say(job, &body);

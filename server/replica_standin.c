@@ -121,7 +121,6 @@ static void take_left(ts_job *job, const Terse__Mirror *message) {
         ts_membership_gone(&job->members, message->worker);
         member->incarnation = message->incarnation; /* whose coming may not have been heard of here */
         member->done_steps = 0; /* what has not come will not come */
-        ts_membership_date(&job->members, message->worker, message->since);
     }
     if (message->from > job->members.floor) job->members.floor = message->from;
     ts_job_membership_changed(job);
@@ -149,7 +148,6 @@ static terse_status take_joined(ts_job *job, const Terse__Mirror *message) {
             return TERSE_OK;
         }
         ts_join_enter(job, worker, message->incarnation, message->from);
-        ts_membership_date(&job->members, worker, message->since);
         for (uint32_t s = 0; s < job->store.count; s++) job->store.slices[s].slots[worker].settled = message->next[s];
         ts_job_membership_changed(job);
         ts_replica_follow_members(job->own); /* it may have said here already that it is done */

@@ -155,6 +155,12 @@ static terse_status present(ts_round_item *item, ts_round_entry *entry, ts_bundl
     return TERSE_OK;
 }
 
+uint32_t ts_round_estimates(const ts_round_item *item, const ts_round_entry *entry, uint32_t end) {
+    uint32_t of = entry->estimates;
+    for (uint32_t c = entry->first; c < end; c++) of += item->contributions[c].first;
+    return of;
+}
+
 static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_bundle_writer *writer) {
     ts_slice_state *slice = entry->slice;
     item->lends = false;
@@ -168,7 +174,8 @@ static terse_status close_slice(ts_round_item *item, ts_round_entry *entry, ts_b
         status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + entry->first, entry->count, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
-    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->estimates);
+    if (slice->estimate)
+        ts_sum_estimate(&item->sum, slice->estimate, slice->n, ts_round_estimates(item, entry, entry->first + entry->count));
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
     uint8_t *copy = NULL;
     if (item->job->server->upstream) {
@@ -253,10 +260,15 @@ void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind
     if (job->server->receipt) job->server->receipt(job->server->receipt_context, &receipt);
 }
 
-void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, const ts_round_item *item, uint32_t worth, uint64_t step) {
+void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, uint32_t worth, uint64_t step) {
     ts_receipt receipt = {.kind = TS_RECEIPT_STEP, .slice = slice->global, .worker = worth, .step = step, .version = slice->version,
-                          .estimates = slice->estimate ? item->estimates : 0};
+                          .estimates = slice->estimate ? job->members.launched + slice->further : 0};
     if (job->server->receipt) job->server->receipt(job->server->receipt_context, &receipt);
+}
+
+/* Whether nothing of a worker that the job did not begin with was used here so far. */
+static bool is_first(const ts_job *job, const ts_slice_state *slice, uint32_t worker) {
+    return worker >= job->members.launched && !slice->slots[worker].spoke;
 }
 
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at) {
@@ -267,6 +279,8 @@ void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_ite
         ts_link_ack(job, ts_job_peer(job, from->worker), item->steps[at], TERSE_ESTALE, &slice->local, 1,
                     "the packet was left out: it is not finite, or goes on from one that was left out; send all of it");
     slice->slots[from->worker].next = item->steps[at] + 1;
+    slice->further += is_first(job, slice, from->worker);
+    slice->slots[from->worker].spoke = true;
     ts_store_drop(slice, from->worker);
     ts_round_receipt(job, slice, TS_RECEIPT_USED, from->worker, item->steps[at]);
 }
@@ -289,7 +303,7 @@ static void settle_entry(ts_job *job, ts_round_item *item, const ts_round_entry 
     }
     slice->above = TS_ABOVE_NONE;
     for (uint32_t c = entry->first; c < entry->first + entry->count; c++) ts_round_used(job, slice, item, c);
-    ts_round_stepped(job, slice, item, 0, slice->version);
+    ts_round_stepped(job, slice, 0, slice->version);
     slice->version++;
     slice->steps++;
     ts_round_receipt(job, slice, TS_RECEIPT_VERSION, 0, 0);
@@ -342,7 +356,8 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
         item->steps = steps;
         item->contribution_room = room;
     }
-    ts_round_entry entry = {.slice = slice, .first = item->contribution_count, .version = slice->version};
+    ts_round_entry entry = {.slice = slice, .first = item->contribution_count, .version = slice->version,
+                            .estimates = job->members.launched + slice->further};
     if (item->alone) entry.encodes = ts_reply_needs_version(job, slice);
     for (uint32_t w = 0; w < job->members.count; w++) {
         if (!job->consistency->takes_part(&job->members, slice, w)) continue;
@@ -351,6 +366,7 @@ static terse_status fill_entry(ts_job *job, ts_round_item *item, ts_slice_state 
             (ts_contribution){.worker = w, .packet = slice->slots[w].packet, .len = slice->slots[w].len,
                               .state = slice->push_states ? slice->push_states[w] : NULL,
                               .samples = slice->slots[w].samples,
+                              .first = is_first(job, slice, w),
                               .late = item->alone ? 0 : slice->version - slice->slots[w].step};
         entry.count++;
     }
@@ -398,7 +414,6 @@ static uint32_t fill_item(ts_job *job, ts_round_item *item) {
     item->version = first->version;
     item->replaces = replaces && !item->alone;
     item->weight = ts_membership_weight(&job->members);
-    item->estimates = ts_membership_ever(&job->members, item->alone ? UINT64_MAX : item->version);
     item->lr = ts_config_lr(job->config, first->version, job->contract->total_steps);
     item->status = TERSE_OK;
     item->finished = false;

@@ -27,6 +27,7 @@ typedef struct {
     ts_slice_state *slice;
     uint32_t first, count; /* its part of the item's contributions */
     uint64_t version;      /* being left, if at all */
+    uint32_t estimates;    /* EF21: of how many workers the slice's sum was before these */
     bool encodes;          /* SSP, ASP: make a version of what comes of it */
     uint32_t applied;      /* [out] SSP, ASP: how many of the contributions, from the first, are in the parameters */
     terse_status status;   /* [out] */
@@ -46,7 +47,6 @@ typedef struct ts_round_item {
     uint32_t job_id, part; /* of the frame's header */
     bool alone;            /* each contribution is an optimizer step; slices may be at different versions */
     uint32_t weight;       /* SSP, ASP: how many packets make a round's worth */
-    uint32_t estimates;    /* EF21: of how many workers the sum is */
     uint64_t version;      /* being left by all; the first's when alone */
     bool replaces;         /* the frame carries parameters, not differences */
     double lr;
@@ -111,12 +111,14 @@ void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_rou
  */
 terse_status ts_round_optimize(ts_round_item *item, ts_slice_state *slice, uint64_t step, double lr,
                                const ts_aggregate_outcome *outcome, uint8_t *copy) TERSE_NODISCARD;
+/* EF21: of how many workers the slice's sum is with the item's contributions before number `end`. Thread: any. */
+uint32_t ts_round_estimates(const ts_round_item *item, const ts_round_entry *entry, uint32_t end);
 /* The item's contribution number `at` is in the parameters: its packet goes. */
 void ts_round_used(struct ts_job *job, ts_slice_state *slice, const ts_round_item *item, uint32_t at);
 /* Tells whoever listens. */
 void ts_round_receipt(struct ts_job *job, ts_slice_state *slice, ts_receipt_kind kind, uint32_t worker, uint64_t step);
 /* The same of an optimizer step. worth: without rounds, how many packets make a round's worth. */
-void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, const ts_round_item *item, uint32_t worth, uint64_t step);
+void ts_round_stepped(struct ts_job *job, const ts_slice_state *slice, uint32_t worth, uint64_t step);
 /* Refuses the packet of entry->culprit by name. */
 void ts_round_refuse_packet(struct ts_job *job, ts_slice_state *slice, const ts_round_entry *entry, uint64_t step);
 

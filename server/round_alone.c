@@ -24,7 +24,7 @@ static terse_status apply(ts_round_item *item, ts_round_entry *entry, uint32_t a
     terse_status status = ts_aggregate(&item->sum, item->scratch, &place, item->contributions + at, 1, &outcome);
     if (status != TERSE_OK) entry->culprit = outcome.culprit;
     if (status != TERSE_OK) return status;
-    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, item->estimates);
+    if (slice->estimate) ts_sum_estimate(&item->sum, slice->estimate, slice->n, ts_round_estimates(item, entry, at + 1));
     else ts_sum_scale(&item->sum, slice->n, outcome.factor);
     double lr = ts_config_lr(item->config, slice->clock, item->contract->total_steps);
     if (item->config->aggregation.mode != TS_AGGREGATE_SUM) lr /= item->weight;
@@ -57,7 +57,7 @@ void ts_round_alone_settle(struct ts_job *job, ts_round_item *item, const ts_rou
     bool replaces = slice->kind == TS_DOWNLINK_REPLACE;
     for (uint32_t c = entry->first; c < entry->first + entry->applied; c++) {
         ts_round_used(job, slice, item, c);
-        ts_round_stepped(job, slice, item, item->weight, slice->steps);
+        ts_round_stepped(job, slice, item->weight, slice->steps);
         slice->steps++;
         slice->changed = true;
     }

@@ -41,6 +41,7 @@ typedef struct {
     uint64_t step;         /* the packet's */
     uint32_t samples;      /* the packet's; 0 stands for 1 */
     uint64_t next;         /* one more than the last step of which a packet was applied: the worker's clock here */
+    bool spoke;            /* a packet of the worker was used here */
     uint64_t settled;      /* of a worker that has come back: `next` of its former lives */
     uint64_t arrived_us;
     bool acked;            /* an explicit Ack was sent for it */
@@ -81,6 +82,7 @@ typedef struct {
     float *reference;       /* [own] n; NULL with TS_DOWNLINK_REPLACE */
     float *state[TS_OPTIMIZER_STATES];
     float *estimate;        /* [own] n; the sum of all workers' estimates with EF21, else NULL */
+    uint32_t further;       /* workers that the job did not begin with, of which something was used here: the sum is of these, too */
     ts_encoder *encoder;    /* NULL with TS_DOWNLINK_REPLACE */
     ts_codec_spec pull;
     ts_slot *slots;         /* [own] one a worker */

@@ -101,14 +101,8 @@ static bool is_free(const ts_job *job, uint32_t worker, const ts_transport_place
            process_has_ended(job, worker);
 }
 
-/*
- * A job that has more workers takes more memory: delta's state, and without rounds the packet log. With EF21 a mean is over all who
- * have been in: a life that is half in when a server dies has been, at some servers.
- */
+/* A job that has more workers takes more memory: delta's state, and without rounds the packet log. */
 static terse_status check_room(const ts_job *job, uint32_t workers, ts_error *reason) {
-    if (job->server->watch.on && ts_config_estimates(job->config))
-        return ts_error_set(reason, TERSE_EUNSUPPORTED, "with servers.replicas no further worker comes into job %s, whose "
-                            "error_feedback.variant is ef21; those that it has had can come back", job->name);
     for (uint32_t s = 0; s < job->contract->servers; s++) {
         uint64_t need = 0, limit = ts_job_memory_limit(job);
         terse_status status = ts_job_memory_for(job, s, workers, &need);

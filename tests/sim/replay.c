@@ -27,8 +27,6 @@ typedef struct {
     float *values;
 } kept_version;
 
-#define ROUNDS_MOST 256
-
 typedef struct {
     oracle *o;
     sent_packet sent[TS_CLUSTER_WORKERS][ORACLE_SLICES];
@@ -38,10 +36,7 @@ typedef struct {
     uint64_t clock[ORACLE_SLICES]; /* without rounds: rounds' worth of steps, */
     uint32_t clock_part[ORACLE_SLICES]; /* and packets of the next */
     uint32_t used[ORACLE_SLICES]; /* since the slice's last step */
-    uint64_t since[TS_CLUSTER_WORKERS]; /* the step of a worker's first push */
     bool anew[TS_CLUSTER_WORKERS][ORACLE_SLICES]; /* `delta`: the worker's next packet of the slice is all of it */
-    uint32_t ever[ORACLE_SLICES]; /* EF21: over how many workers the slice's last mean was */
-    uint32_t round_ever[ROUNDS_MOST]; /* the same of a round, wherever there are rounds; 0: not told yet */
     bool said[TS_CLUSTER_WORKERS][ORACLE_SLICES]; /* something of the worker was used there */
     uint64_t cut;                 /* the step of the checkpoint at which another run goes on; 0 for none */
     bool is_cut[ORACLE_SLICES];   /* the slice is in it */
@@ -189,30 +184,14 @@ static terse_status on_taken_back(replay *r, const ts_cluster_event *event) {
 
 static bool alone(const replay *r) { return r->o->config->consistency.mode != TS_MODE_BSP; }
 
-/*
- * EF21's mean is over all who have been in by then, those that were lost since included. Who comes in at the end may leave
- * before its first push, and was in all the same: the run's word is taken for it, which must be one for all slices of a round.
- */
-static uint32_t count_ever(replay *r, uint32_t s, uint64_t step, uint32_t told) {
+/* EF21's mean is over all that the job began with and all others of which something is in the slice's sum. */
+static uint32_t count_estimates(replay *r, uint32_t s, uint64_t step, uint32_t told) {
     const ts_cluster_spec *spec = r->o->spec;
-    uint32_t launched = spec->network.workers - spec->network.late_workers, least = launched, pushed = launched, mute = 0;
-    for (uint32_t w = launched; w < spec->network.workers; w++) {
-        least += r->said[w][s];
-        pushed += r->since[w] <= step;
-        mute += r->since[w] == UINT64_MAX;
-    }
-    if (least < r->ever[s]) least = r->ever[s];
-    bool rounds = !alone(r) && r->o->config->consistency.stragglers == TS_STRAGGLERS_WAIT;
-    bool fits = told >= least && told <= spec->network.workers;
-    if (rounds && step < ROUNDS_MOST) {
-        uint32_t *one = &r->round_ever[step];
-        if (*one == 0) *one = told;
-        fits = fits && told == *one && told >= pushed && told <= pushed + mute;
-    }
-    if (!fits)
-        complain(r, "slice %u, step %llu: a mean over the estimates of %u workers, where %u to %u have been (%u by their pushes)", s,
-                 (unsigned long long)step, told, least, spec->network.workers, pushed);
-    return r->ever[s] = told;
+    uint32_t of = spec->network.workers - spec->network.late_workers;
+    for (uint32_t w = of; w < spec->network.workers; w++) of += r->said[w][s];
+    if (told != of)
+        complain(r, "slice %u, step %llu: a mean over the estimates of %u workers, where the sum is of %u", s, (unsigned long long)step, told, of);
+    return of;
 }
 
 static void optimize(oracle *o, const ts_slice *slice, uint64_t step, double lr, float share, uint32_t ever) {
@@ -237,7 +216,7 @@ static void on_step(replay *r, const ts_receipt *receipt) {
     uint32_t workers = r->o->spec->network.workers;
     uint64_t step = r->steps[s];
     bool deaths = false;
-    uint32_t ever = ts_config_estimates(r->o->config) ? count_ever(r, s, step, receipt->estimates) : 0;
+    uint32_t ever = ts_config_estimates(r->o->config) ? count_estimates(r, s, step, receipt->estimates) : 0;
     for (uint32_t w = 0; w < workers; w++) deaths = deaths || ts_cluster_is_missed(r->o->spec, w);
     if (r->used[s] == 0 && deaths && !alone(r)) { /* all of a decided round died before they had delivered it there */
         r->steps[s]++;
@@ -331,9 +310,6 @@ static void free_replay(replay *r) {
 }
 
 static terse_status play(replay *r, const ts_cluster_result *run) {
-    for (uint32_t w = 0; w < TS_CLUSTER_WORKERS; w++) r->since[w] = UINT64_MAX;
-    for (size_t i = run->event_count; i-- > 0;)
-        if (run->events[i].kind == TS_CLUSTER_PUSHED) r->since[run->events[i].worker] = run->events[i].step;
     for (size_t i = 0; i < run->event_count; i++) TS_TRY(on_event(r, &run->events[i]));
     look_for_lost_packets(r, run);
     return TERSE_OK;

@@ -25,7 +25,6 @@ START_TEST(further_workers_are_places_until_somebody_comes) {
     /* Somebody has been worker 3 now: when it is lost it is missed. */
     ck_assert(!of.members[3].unborn);
     ck_assert_uint_eq(of.unborn, 1);
-    ck_assert_uint_eq(of.members[3].since, 7);
     ts_membership_lose(&of, 3);
     ck_assert_uint_eq(ts_membership_missed(&of), 3);
     ck_assert(ts_membership_orphaned(&of));
@@ -33,32 +32,6 @@ START_TEST(further_workers_are_places_until_somebody_comes) {
     ck_assert(ts_membership_workers(&of) == 3 && of.attached == 3);
     ck_assert_uint_eq(of.unborn, 1);
     ck_assert_uint_eq(ts_membership_missed(&of), 2);
-    ts_membership_free(&of);
-}
-END_TEST
-
-/* A round has the same number at all servers, whenever each hears of who comes; and who is lost stays in the mean. */
-START_TEST(estimates_are_of_all_who_have_been_in_by_the_round) {
-    ts_membership of;
-    ck_assert_ok(ts_membership_create(&of, 2));
-    ck_assert_ok(ts_membership_grow(&of, 4, 0));
-    ck_assert_uint_eq(ts_membership_ever(&of, UINT64_MAX), 2);
-    ts_membership_return(&of, 2, 1, 5);
-    ck_assert_uint_eq(ts_membership_ever(&of, 4), 2);
-    ck_assert_uint_eq(ts_membership_ever(&of, 5), 3);
-    ts_membership_move(&of, 2, 6);
-    ck_assert_uint_eq(ts_membership_ever(&of, 5), 2);
-    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
-    ts_membership_lose(&of, 2);
-    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
-    ts_membership_return(&of, 2, 2, 20);
-    ts_membership_move(&of, 2, 21);
-    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
-    ck_assert_uint_eq(ts_membership_ever(&of, 5), 2);
-    ts_membership_lose(&of, 0);
-    ts_membership_return(&of, 0, 2, 30);
-    ts_membership_move(&of, 0, 31);
-    ck_assert_uint_eq(ts_membership_ever(&of, 6), 3);
     ts_membership_free(&of);
 }
 END_TEST
@@ -91,6 +64,5 @@ TCase *test_membership(void) {
     TCase *tests = tcase_create("membership");
     tcase_add_test(tests, further_workers_are_places_until_somebody_comes);
     tcase_add_test(tests, who_had_gone_in_order_can_still_be_lost);
-    tcase_add_test(tests, estimates_are_of_all_who_have_been_in_by_the_round);
     return tests;
 }

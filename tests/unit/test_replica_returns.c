@@ -309,34 +309,6 @@ START_TEST(further_workers_come_in_with_delta_whoever_leads) {
 }
 END_TEST
 
-/* Whether a further worker, that comes after some seconds, is let in within a minute. */
-static bool is_let_in(uint64_t seed, const char *const *more) {
-    settings set;
-    ts_cluster_result got;
-    ts_cluster_spec spec = spec_with_replicas(seed);
-    begin(&set, seed, false, more);
-    spec.overrides = set.sets;
-    spec.override_count = set.count;
-    spec.network.late_workers = 1;
-    spec.network.workers = 3;
-    spec.network.spare = 2 * TS_CLUSTER_WORKERS;
-    spec.comes_anew = true;
-    spec.come_us[2] = 3 * SECOND;
-    spec.limit_us = 60ull * SECOND;
-    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = 1000;
-    ck_assert_ok(ts_cluster_run(&spec, &got));
-    uint64_t returns = got.returns;
-    ts_cluster_result_free(&got);
-    return returns > 0;
-}
-
-/* A mean would be over it at some servers, and not at others, were it half in when one dies. */
-START_TEST(with_ef21_no_further_worker_comes_where_there_are_replicas) {
-    static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", NULL};
-    for (uint64_t seed = 46100000; seed < 46100005; seed++) ck_assert(!is_let_in(seed, ef21) && is_let_in(seed, NULL));
-}
-END_TEST
-
 /* Further workers that die while they come, so that a stand-in may never have heard of one that its owner has let in. */
 static uint64_t run_short_lived(uint64_t first, unsigned count, const char *const *more) {
     uint64_t returns = 0;
@@ -380,6 +352,14 @@ static void comes_in_vain(const char *const *more) { run_short_lived(46400000, s
 START_TEST(who_dies_before_the_stand_in_knows_holds_nobody) { with_secret(comes_in_vain); }
 END_TEST
 
+/* Also where a life was let in at some servers only when one died. */
+START_TEST(with_ef21_a_mean_is_over_those_in_the_sum_whoever_leads) {
+    static const char *const ef21[] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", NULL};
+    run_comers(46100000, seed_count(SEEDS), true, ef21);
+    run_short_lived(46700000, seed_count(SEEDS), ef21);
+}
+END_TEST
+
 TCase *test_replica_returns(void);
 TCase *test_replica_returns(void) {
     TCase *tests = tcase_create("replica_returns");
@@ -395,7 +375,7 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, what_is_kept_of_another_start_is_refused_whoever_leads);
     tcase_add_test(tests, further_workers_come_in_whoever_leads);
     tcase_add_test(tests, further_workers_come_in_with_delta_whoever_leads);
-    tcase_add_test(tests, with_ef21_no_further_worker_comes_where_there_are_replicas);
+    tcase_add_test(tests, with_ef21_a_mean_is_over_those_in_the_sum_whoever_leads);
     tcase_add_test(tests, who_comes_proves_the_secret_whoever_leads);
     tcase_add_test(tests, who_dies_before_the_stand_in_knows_holds_nobody);
     return tests;

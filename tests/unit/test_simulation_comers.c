@@ -114,8 +114,8 @@ START_TEST(new_workers_come_into_a_running_job) {
 }
 END_TEST
 
-/* With EF21 a mean is over the estimates of all who have been in by its round, at every server alike. */
-START_TEST(with_ef21_new_workers_count_from_their_first_round) {
+/* With EF21 a mean is over the estimates that are in the slice's sum. */
+START_TEST(with_ef21_new_workers_count_from_their_first_push) {
     static const char *const ef21[3] = {"error_feedback.variant=ef21", "error_feedback.momentum_correction=0", "daemon.orphan_s=60"};
     uint64_t first = 38000000, returns = 0;
     unsigned count = only_seed(&first) ? 1 : seed_count(60);
@@ -260,7 +260,7 @@ TCase *test_simulation_comers(void) {
     tcase_add_test(tests, killed_workers_come_back_as_other_processes);
     tcase_add_test(tests, who_dies_at_the_end_keeps_nobody);
     tcase_add_test(tests, new_workers_come_into_a_running_job);
-    tcase_add_test(tests, with_ef21_new_workers_count_from_their_first_round);
+    tcase_add_test(tests, with_ef21_new_workers_count_from_their_first_push);
     tcase_add_test(tests, who_comes_proves_the_secret_first);
     tcase_add_test(tests, who_comes_keeps_asking_over_a_bad_network);
     tcase_add_test(tests, who_gave_way_comes_in_no_earlier_than_was_told);
