@@ -165,13 +165,14 @@ def two_at_a_time(folder, seconds):
 
 
 def name_free_again(folder, seconds):
-    """Who has the name of a job that has just ended, is named alike by all servers, though one of them still sees the former's end."""
+    """Who has the name of a job that has just ended, is named alike by all servers, though one of them does not know yet of that end."""
     named = ["job.name=again"]
-    with Daemon(folder, MLP, overrides=SERVER) as daemon:
-        first = daemon.job(seconds / 3, overrides=SHORT + named)
-        assert first.finish() == 0, first.text()
+    with Daemon(folder, MLP, overrides=SERVER + ["daemon.orphan_s=0"]) as daemon:
+        first = daemon.job(seconds / 3, overrides=LONG + named)
+        assert first.wait_for("step ", 40), first.text()
         kill(daemon.server(1), signal.SIGSTOP)
-        daemon.wait_until(lambda: not daemon.running(), 10, "the job is gone from the status")
+        kill_job(first)
+        daemon.wait_until(lambda: not daemon.running(), 20, "the job is gone from the status")
         time.sleep(3)  # for server 0 its processes are gone by then
         second = daemon.job(seconds / 3, overrides=SHORT + named)
         daemon.wait_until(lambda: "job=again number=1 " in daemon.log(), 20, "server 0 lets it in")

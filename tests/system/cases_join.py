@@ -406,11 +406,11 @@ def new_worker_and_checkpoint(folder, seconds):
     assert got[0]["parameters_xxh3"] == got[1]["parameters_xxh3"], got
 
 
-def with_replicas(victim):
+def with_replicas(victim, servers=3):
     """Back, and further ones, in a job whose servers have replicas; then a server dies, and a worker is missed and comes back by itself."""
     def case(folder, seconds):
         sets_of_servers = SERVER + ["servers.replicas=1", "limits.workers=5"]
-        with Daemon(folder, CONFIG, servers=3, overrides=sets_of_servers) as daemon, Job(folder, daemon, seconds) as job:
+        with Daemon(folder, CONFIG, servers=servers, overrides=sets_of_servers) as daemon, Job(folder, daemon, seconds) as job:
             run = job.begin(3)
             ranks = run.ranks()
             kill(ranks[1], signal.SIGKILL)
@@ -428,14 +428,14 @@ def with_replicas(victim):
                 job.trains(its_run, worker)
             given_up = daemon.log().count("a worker is lost")
             kill(ranks[2], signal.SIGSTOP)
-            daemon.wait_until(lambda: daemon.log().count("a worker is lost") >= given_up + 2, 40, "both that live give it up")
+            daemon.wait_until(lambda: daemon.log().count("a worker is lost") >= given_up + servers - 1, 40, "all that live give it up")
             kill(ranks[2], signal.SIGCONT)
             job.trains(run, 2)
             assert daemon.log().count('msg="a worker is back"') == 2, daemon.log()
             # Past the door of the dead: a killed one is back as a new process, with what it kept, and a further one comes in.
             given_up = daemon.log().count("a worker is lost")
             kill(back.ranks()[0], signal.SIGKILL)
-            daemon.wait_until(lambda: daemon.log().count("a worker is lost") >= given_up + 2, 40, "both that live give it up")
+            daemon.wait_until(lambda: daemon.log().count("a worker is lost") >= given_up + servers - 1, 40, "all that live give it up")
             again = job.come(1)
             job.is_in(again, 1)
             last = job.come("any")
@@ -448,6 +448,8 @@ def with_replicas(victim):
 
 CASES = [
     ("join-replicas-and-server-0-dies", 150, with_replicas(0)),
+    ("join-replicas-and-server-0-of-2-dies", 150, with_replicas(0, 2)),
+    ("join-replicas-and-server-1-of-2-dies", 150, with_replicas(1, 2)),
     ("join-replicas-and-server-1-dies", 150, with_replicas(1)),
     ("join-replicas-and-server-2-dies", 150, with_replicas(2)),
     ("join-new-worker-and-checkpoint", 150, new_worker_and_checkpoint),

@@ -199,10 +199,12 @@ def late_job(daemon, folder, name, victim, seconds, sets):
 
 
 def stop(daemon):
-    """In order, by whoever leads."""
+    """In order, by whoever leads, who tells the others: nobody has to find out by silence."""
+    alone = daemon.log().count("this server ends")
     done = command(["stop", daemon.dir, "--timeout", "30"], 60)
     assert done.returncode == 0 and not daemon.lives(), (done, daemon.log())
     assert daemon.log().count("nobody is let in any more") == 1 and "msg=\"the daemon has ended\" exit=0" in daemon.log(), daemon.log()
+    assert daemon.log().count("this server ends") == alone, daemon.log()
     assert not os.path.exists(os.path.join(daemon.dir, "daemon")), "the card is still there"
 
 
@@ -220,17 +222,22 @@ def jobs_after_the_death_of(victim, servers):
 
 
 def checkpoints_after_the_death_of(victim):
-    """A job that begins without a server makes checkpoints; another daemon goes on from them, without that server, too."""
+    """
+    A job that begins without a server makes checkpoints, and none for that server's death, which was none of its own; another daemon
+    goes on from them, without that server, too.
+    """
     def case(folder, seconds):
         want = result(*start(folder, "calm", seconds))
-        sets = SETS + checkpoints(folder, "checkpoint.every_steps=10", "job.name=late")
-        for name, steps, resumed in (("first", STEPS // 2, 0), ("second", STEPS, STEPS // 2)):
+        for name, steps, resumed, every in (("first", STEPS // 2, 0, 1000000), ("second", STEPS, STEPS // 2, 10)):
+            sets = SETS + checkpoints(folder, f"checkpoint.every_steps={every}", "checkpoint.keep=200", "job.name=late")
             with Daemon(folder, SOFTMAX, servers=SERVERS, overrides=sets) as daemon:
                 without(daemon, victim)
                 got = late_job(daemon, folder, name, victim, seconds, sets + [f"training.max_steps={steps}"])
                 assert got["steps"] == steps and got["resumed_step"] == resumed, (name, got, daemon.log())
                 stop(daemon)
                 os.remove(os.path.join(daemon.dir, "log"))
+            made = glob.glob(os.path.join(folder, "ckpt", "late", "ckpt-*", "manifest.json"))
+            assert len(made) == 1 if resumed == 0 else len(made) > 2, sorted(made)
         assert got["parameters_xxh3"] == want["parameters_xxh3"], (got, want)
     return case
 
