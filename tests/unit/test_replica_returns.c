@@ -166,11 +166,29 @@ START_TEST(other_pipelines_come_back_whoever_leads) {
 }
 END_TEST
 
-/* A network that loses most of what a stand-in hears of who comes in, or most of what it says to hold, or all of ALIVE to server 1. */
+/*
+ * A network that loses most of what a stand-in hears of who comes in, or most of what it says to hold; all of ALIVE to server 1;
+ * most of what servers hear of who is done, or of each other about who comes in.
+ */
 typedef struct {
-    bool words, answers, alive;
+    bool words, answers, alive, dones, joins;
+    uint32_t victim;      /* a server that hears and says nothing any more when a step that it has agreed to is moved; 0: none */
+    uint64_t from;        /* of the last plan */
+    bool agreed, moved;
     uint64_t seen;
 } thief;
+
+/* Whether the victim is cut off by now. servers come first among the peers. */
+static bool is_cut_off(thief *state, uint32_t from, uint32_t to, const Terse__Join *join) {
+    if (state->victim == 0) return false;
+    if (join && from == 0 && join->from != state->from) {
+        state->moved = state->moved || (state->agreed && join->from > state->from);
+        state->agreed = false;
+        state->from = join->from;
+    }
+    if (join && from == state->victim && to == 0 && !join->passed && join->from == state->from) state->agreed = true;
+    return state->moved && (from == state->victim || to == state->victim);
+}
 
 static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *frame) {
     thief *state = context;
@@ -180,8 +198,12 @@ static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *fr
     bool lead = state->alive && from == 0 && to == 1 && mirror && mirror->kind == TERSE__MIRROR__KIND__ALIVE;
     hit = mirror && ((state->words && mirror->kind == TERSE__MIRROR__KIND__JOINED && !mirror->held) ||
                      (state->answers && mirror->kind == TERSE__MIRROR__KIND__PACKETS && mirror->held));
+    Terse__Header__BodyCase kind = parsed.header ? parsed.header->body_case : TERSE__HEADER__BODY__NOT_SET;
+    bool cut = is_cut_off(state, from, to, kind == TERSE__HEADER__BODY_JOIN ? parsed.header->join : NULL);
+    hit = hit || (state->dones && kind == TERSE__HEADER__BODY_DONE) || (state->joins && kind == TERSE__HEADER__BODY_JOIN);
     ts_frame_release(&parsed);
-    return lead || (hit && state->seen++ % 4 != 3) ? NULL : ts_buffer_ref(frame);
+    bool lost = hit && ts_random_key(state->seen++, 0, 0, 0, 79) % 4 > 0; /* in no rhythm, or the same server's would be, always */
+    return lead || lost || cut ? NULL : ts_buffer_ref(frame);
 }
 
 /* Nobody is told an epoch that only server 0 knows: what is kept of it could not be gone on from when it dies. */
@@ -261,6 +283,84 @@ START_TEST(a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds) {
         returns += play(seed, spec, false, NULL).returns;
     }
     if (count > 1) ck_assert_uint_gt(returns, count / 3);
+}
+END_TEST
+
+/* One is missed and comes back, or is replaced, while another is done, of which servers hear late and not all at once. */
+static ts_cluster_spec plan_late_news(uint64_t seed, thief *state) {
+    ts_cluster_spec spec = spec_with_replicas(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 81));
+    uint32_t missed = ts_random_below(&random, 3), done = (missed + 1 + ts_random_below(&random, 2)) % 3;
+    spec.network.workers = 3;
+    spec.barrier = false; /* who is done before the others does not wait for them */
+    for (uint32_t w = 0; w < 3; w++) spec.steps[w] = STEPS;
+    spec.steps[done] = 3 + ts_random_below(&random, 10);
+    uint64_t after = spec.steps[done] - ts_random_below(&random, 3);
+    if (seed % 2) {
+        spec.sleep_after[missed] = after;
+        spec.sleep_us[missed] = 9 * SECOND + ts_random_below(&random, 8 * SECOND);
+    } else {
+        spec.kill_after[missed] = after;
+        spec.restart_us[missed] = 1000 + ts_random_below(&random, SECOND);
+        spec.comes_anew = spec.forgets = true;
+        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+    }
+    *state = (thief){.dones = true, .joins = ts_random_below(&random, 2)};
+    spec.network.meddle = steal;
+    spec.network.meddler = state;
+    return spec;
+}
+
+START_TEST(whoever_hears_late_of_who_is_done_closes_the_same_rounds) {
+    uint64_t first = 49000000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(SEEDS);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        thief state;
+        ts_cluster_spec spec = plan_late_news(seed, &state);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 80));
+        uint64_t at_us = seed % 3 ? first_return(seed, spec, false, NULL) : 0;
+        if (at_us > 0) at_us -= ts_random_below(&random, (uint32_t)(at_us < 2 * SECOND ? at_us : 2 * SECOND));
+        spec.kill_at_us = at_us;
+        spec.kill_peer = ts_random_below(&random, spec.network.servers);
+        state.seen = 0;
+        returns += play(seed, spec, false, NULL).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 3);
+}
+END_TEST
+
+/*
+ * The step at which one comes in is moved, since another server is past it, and a server that has agreed to it dies before it has
+ * heard of the later one: who takes its part over has to know that the later one holds. Returns whether it was so.
+ */
+static bool move_and_die(uint64_t seed) {
+    thief state = {.joins = true};
+    ts_cluster_spec spec = spec_with_replicas(seed);
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 78));
+    spec.network.servers = 3 + ts_random_below(&random, 2);
+    spec.network.workers = 3;
+    for (uint32_t w = 0; w < 3; w++) {
+        spec.steps[w] = STEPS;
+        spec.think_us[w] = 200000;
+    }
+    spec.sleep_after[2] = 2 + ts_random_below(&random, 4);
+    spec.sleep_us[2] = 12 * SECOND;
+    spec.network.meddle = steal;
+    spec.network.meddler = &state;
+    uint64_t at_us = first_return(seed, spec, false, NULL);
+    uint32_t victim = 1 + ts_random_below(&random, spec.network.servers - 1);
+    state = (thief){.joins = true, .victim = victim};
+    spec.kill_peer = victim;
+    spec.kill_at_us = at_us + SECOND; /* when it is cut off, and is not missed yet */
+    (void)play(seed, spec, false, NULL);
+    return state.moved;
+}
+
+START_TEST(of_two_steps_of_one_life_the_later_holds) {
+    uint64_t first = 49500000;
+    unsigned moved = 0, count = only_seed(&first) ? 1 : seed_count(SEEDS);
+    for (uint64_t seed = first; seed < first + count; seed++) moved += move_and_die(seed);
+    if (count > 1) ck_assert_uint_gt(moved, 0);
 }
 END_TEST
 
@@ -370,6 +470,8 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, other_processes_take_the_places_of_the_killed_whoever_leads);
     tcase_add_test(tests, other_pipelines_come_back_whoever_leads);
     tcase_add_test(tests, a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds);
+    tcase_add_test(tests, whoever_hears_late_of_who_is_done_closes_the_same_rounds);
+    tcase_add_test(tests, of_two_steps_of_one_life_the_later_holds);
     tcase_add_test(tests, who_was_killed_goes_on_where_server_0_was_never_heard_of);
     tcase_add_test(tests, nobody_waits_for_the_next_word_to_server_1);
     tcase_add_test(tests, what_is_kept_of_another_start_is_refused_whoever_leads);
