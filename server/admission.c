@@ -25,7 +25,7 @@ typedef struct {
     size_t count;
 } verdict_list;
 
-typedef enum { REPEATED, EARLY, LATE, OVERSIZE, UNSET, NO_ROOM, VERDICTS } verdict;
+typedef enum { REPEATED, EARLY, LATE, OVERSIZE, UNSET, NO_ROOM, BEHIND, VERDICTS } verdict;
 
 static const struct {
     terse_status status;
@@ -37,19 +37,25 @@ static const struct {
     [OVERSIZE] = {TERSE_ELIMIT, "the packet is larger than any of this slice can be"},
     [UNSET] = {TERSE_ESTATE, "the parameters have no first values yet"},
     [NO_ROOM] = {TERSE_EAGAIN, "this worker's share of limits.traffic_bytes is full; the packet may come again"},
+    [BEHIND] = {TERSE_EAGAIN, "the server speaks for one that is dead, and is not where that one was yet; the packet may come again"},
 };
 
 /* Indices and values raw take 8 bytes an element; nothing that an encoder writes takes more than that and a header. */
 static bool oversize(const ts_slice_state *slice, size_t len) { return len > slice->n * 9 + 4096; }
 
+/* A stand-in took over with a work under way that its owner had done: the worker is right to be ahead of it. */
+static bool catches_up(const ts_job *job, const ts_slice_state *slice, uint64_t step) {
+    return job->own && (!slice->initialised || step == slice->version + 1);
+}
+
 /* One packet's verdict; VERDICTS means it is to be held. */
 static verdict judge(const ts_job *job, const ts_slice_state *slice, uint32_t worker, uint64_t step, size_t len) {
-    if (!slice->initialised) return UNSET;
+    if (!slice->initialised) return catches_up(job, slice, step) ? BEHIND : UNSET;
     if (oversize(slice, len)) return OVERSIZE;
     switch (job->consistency->admit(&job->members, slice, worker, step)) {
     case TERSE_OK: return VERDICTS;
     case TERSE_EDUPLICATE: return REPEATED;
-    case TERSE_ESTATE: return EARLY;
+    case TERSE_ESTATE: return catches_up(job, slice, step) ? BEHIND : EARLY;
     default: return LATE;
     }
 }

@@ -38,6 +38,7 @@ typedef struct {
     uint64_t limit_us;                  /* fake time after which a run counts as hung */
     uint64_t kill_at_us;                /* 0 for never */
     uint32_t kill_peer;
+    bool tells;                         /* the others are told at once when a server has died */
     uint64_t kill_after[TS_CLUSTER_WORKERS]; /* a worker dies some time after it has pushed so many steps; 0: never */
     uint64_t kill_us[TS_CLUSTER_WORKERS];    /* or at that time, whatever it is doing; 0: never */
     uint64_t restart_us[TS_CLUSTER_WORKERS]; /* and so long after that another process takes its place; 0: none does */

@@ -114,6 +114,7 @@ void ts_cluster_kill_servers(cluster *c) {
         if (at == 0 || now < at || *dead) continue;
         *dead = true;
         ts_sim_kill(c->network, peer);
+        if (c->spec->tells) ts_sim_tell_lost(c->network, peer);
         if (peer >= c->spec->network.servers || c->spec->pool_threads) continue; /* what is in the pool goes on, as when it is stopped */
         ts_server_destroy(c->servers[peer]); /* and lets go of its files */
         c->servers[peer] = NULL;

@@ -364,6 +364,37 @@ START_TEST(of_two_steps_of_one_life_the_later_holds) {
 }
 END_TEST
 
+/*
+ * A server whose death is told at once, while its stand-in is a work behind it: the workers are ahead of who takes over, and one
+ * of them dies at the same time and is back at once.
+ */
+START_TEST(workers_wait_for_a_stand_in_that_is_a_work_behind) {
+    uint64_t first = 49700000, returns = 0;
+    unsigned count = only_seed(&first) ? 1 : seed_count(SEEDS);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_with_replicas(seed);
+        ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 77));
+        spec.network.workers = 3;
+        spec.network.delay_max_us = 10 + ts_random_below(&random, 2000);
+        spec.network.drop = 0;
+        for (uint32_t w = 0; w < 3; w++) {
+            spec.steps[w] = STEPS;
+            spec.think_us[w] = 10000;
+        }
+        spec.pool_threads = 1;
+        spec.work_most_us = 1000000;
+        spec.tells = spec.comes_anew = spec.forgets = true;
+        spec.network.spare = 2 * TS_CLUSTER_WORKERS;
+        spec.kill_at_us = 2 * SECOND + ts_random_below(&random, 8 * SECOND);
+        spec.kill_peer = ts_random_below(&random, spec.network.servers);
+        spec.kill_us[2] = spec.kill_at_us - ts_random_below(&random, 100000);
+        spec.restart_us[2] = 1000 + ts_random_below(&random, 50000);
+        returns += play(seed, spec, false, NULL).returns;
+    }
+    if (count > 1) ck_assert_uint_gt(returns, count / 3);
+}
+END_TEST
+
 /* So many workers from the start and so many later, all of them slow enough for others to come in. */
 static void plan_comers(ts_cluster_spec *spec, uint32_t launched, uint32_t late) {
     spec->network.late_workers = late;
@@ -472,6 +503,7 @@ TCase *test_replica_returns(void) {
     tcase_add_test(tests, a_stand_in_that_hears_late_of_who_comes_in_closes_the_same_rounds);
     tcase_add_test(tests, whoever_hears_late_of_who_is_done_closes_the_same_rounds);
     tcase_add_test(tests, of_two_steps_of_one_life_the_later_holds);
+    tcase_add_test(tests, workers_wait_for_a_stand_in_that_is_a_work_behind);
     tcase_add_test(tests, who_was_killed_goes_on_where_server_0_was_never_heard_of);
     tcase_add_test(tests, nobody_waits_for_the_next_word_to_server_1);
     tcase_add_test(tests, what_is_kept_of_another_start_is_refused_whoever_leads);
