@@ -123,6 +123,11 @@ terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, 
     return TERSE_OK;
 }
 
+bool ts_frame_has_room(const ts_buffer *frame, size_t bytes) {
+    size_t need;
+    return ts_mem_add(frame->len + CHECKSUM_BYTES, bytes, &need) && need <= frame->capacity;
+}
+
 struct ts_frame_sum {
     XXH3_state_t state;
     size_t reached;

@@ -52,6 +52,8 @@ terse_status ts_frame_begin_in(ts_buffer_pool *pool, const Terse__Header *header
                                ts_buffer **out) TERSE_NODISCARD;
 /* The same in a buffer that is there and that nobody else holds: what it held is gone, also on failure. */
 terse_status ts_frame_begin_over(ts_buffer *frame, const Terse__Header *header, size_t payload_hint) TERSE_NODISCARD;
+/* Whether so many bytes more of payload, and the checksum, leave what was written where it is. */
+bool ts_frame_has_room(const ts_buffer *frame, size_t bytes);
 /* Returns TERSE_ENOMEM. What lies outside (ts_buffer.outside) is read once. */
 terse_status ts_frame_finish(ts_buffer *frame) TERSE_NODISCARD;
 

@@ -78,6 +78,7 @@ void ts_client_destroy(ts_client *client) {
     ts_mem_free(client->slices);
     ts_mem_free(client->slice_hash);
     ts_mem_free(client->slice_order);
+    for (uint32_t i = 0; client->servers && i < client->server_count; i++) ts_client_gather_forget(&client->servers[i]);
     ts_mem_free(client->servers);
     ts_mem_free(client->reduce.values);
     ts_outbox_destroy(&client->outbox);

@@ -29,7 +29,10 @@ static terse_status index_slices(ts_client *client) {
         server->gathered = client->slice_order + count + (at - client->slice_order);
         server->unsettled = server->slice_count;
         for (uint32_t i = 0; i < contract->slice_count; i++)
-            if (contract->slices[i].server == s) at[contract->slices[i].local] = i;
+            if (contract->slices[i].server == s) {
+                at[contract->slices[i].local] = i;
+                server->slice_bytes += contract->slices[i].n * sizeof(float) + TS_BUNDLE_ENTRY_MAX_BYTES;
+            }
         at += server->slice_count;
     }
     return ts_outbox_create(contract->slice_count, &client->outbox);

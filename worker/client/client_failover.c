@@ -86,6 +86,7 @@ static void bury(ts_client *client, uint32_t number) {
            ts_client_server_name(client, server), ts_client_server_name(client, standin), ts_client_step(client));
     say_farewell(client, server);
     if (standin->dead || standin == server) return; /* the servers end the job */
+    ts_client_gather_forget(server); /* its header names the one that is dead */
     server->peer = standin->home;
     server->heard_us = server->asked_us = now;
     server->crowded = false;

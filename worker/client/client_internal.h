@@ -14,7 +14,7 @@
 #include "worker/client/feedback.h"
 #include "worker/client/outbox.h"
 
-/* Gathered packets leave when they come to this much, and no frame is filled beyond it by more than one packet. */
+/* Gathered packets leave when another one like the last would make them more than this; a larger packet travels alone. */
 #define TS_CLIENT_GATHER_BYTES ((size_t)256 << 10)
 #define TS_CLIENT_ALONE_BYTES ((size_t)128 << 10)  /* packets as large as this are written into a frame of their own */
 #define TS_CLIENT_LARGE_BYTES ((uint64_t)32 << 20) /* of parameters: see ts_client.large */
@@ -97,12 +97,14 @@ typedef struct {
     bool dead;
     const uint32_t *slices; /* global number of each of its slices, in its order */
     uint32_t slice_count;
+    size_t slice_bytes;     /* of packets of all of them, as floats */
     unsigned requests;
     uint32_t unsettled;     /* slices, while attaching */
     uint32_t *gathered;     /* its own numbers of gathered slices */
     uint32_t gathered_count;
     size_t gathered_bytes;
     uint64_t gathered_since_us;
+    ts_bundle_writer filling; /* the frame that just these are in, in order; frame: [own], NULL: they are in none */
     bool crowded;          /* it had no room for all of what we pushed */
     uint64_t heard_us, sent_us, rto_us, rto_at_us;
     uint64_t gap_us; /* how long answers lately took */
@@ -265,6 +267,31 @@ void ts_client_send_packets(ts_client *client, ts_client_server *server, const u
  */
 terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
                                    ts_buffer **out) TERSE_NODISCARD;
+/* Begins a push of several slices, of which one is this, all of one step; in rounds only. Returns as ts_frame_begin. */
+terse_status ts_client_begin_together(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
+                                      ts_buffer **out) TERSE_NODISCARD;
+
+/* ---- client_gather.c ---- */
+/* A packet that is being written into its server's next frame. */
+typedef struct {
+    ts_bundle_writer writer; /* frame: a reference */
+    uint8_t *packet;         /* where */
+    uint32_t before, peer;   /* as they were when it began */
+} ts_gathering;
+
+/* Sends what has gathered for one server. */
+void ts_client_flush_server(ts_client *client, ts_client_server *server);
+/* A packet in the outbox joins those that wait for its server's next frame. */
+void ts_client_gather(ts_client *client, uint32_t slice);
+/*
+ * Room for a packet of `bytes` in its server's next frame, until ts_client_gather_close or out's reference is given up; the
+ * lock may be let go of meanwhile. Returns false where it cannot go on what is there: then it is to be gathered.
+ */
+bool ts_client_gather_open(ts_client *client, uint32_t slice, size_t bytes, ts_gathering *out);
+/* The packet is written, and the outbox refers to it: it joins. Takes the reference. */
+void ts_client_gather_close(ts_client *client, uint32_t slice, ts_gathering *gathering);
+/* What has gathered will be copied into another frame. */
+void ts_client_gather_forget(ts_client_server *server);
 
 /*
  * send_X asks one server for X, now and again whenever the timer finds it unanswered; on_X takes a server's answer,
@@ -315,8 +342,6 @@ void ts_client_acknowledge(ts_client *client, uint32_t slice, uint64_t version);
 terse_status ts_client_take_back_all(ts_client *client) TERSE_NODISCARD;
 /* Encodes the gradients that waited for the norm of the step. */
 terse_status ts_client_push_deferred(ts_client *client) TERSE_NODISCARD;
-/* Sends what has gathered for one server. */
-void ts_client_flush_server(ts_client *client, ts_client_server *server);
 
 /* ---- client_lend.c ---- */
 /*

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pushing: clip, feedback, encode into the outbox, gather, acknowledge or take back. */
+/* Pushing: clip, feedback, encode, acknowledge or take back. */
 #include <assert.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
@@ -87,25 +86,6 @@ static terse_status take_back(ts_client *client, uint32_t t, float *residuals) {
     return TERSE_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-void ts_client_flush_server(ts_client *client, ts_client_server *server) {
-    if (!server->gathered_count || client->state == TS_CLIENT_FAILED) return;
-    qsort(server->gathered, server->gathered_count, sizeof *server->gathered, ascending);
-    for (uint32_t i = 0; i < server->gathered_count; i++)
-        client->outbox.slots[server->slices[server->gathered[i]]].state = TS_SLOT_SENT;
-    ts_client_send_packets(client, server, server->gathered, server->gathered_count);
-    server->gathered_count = 0;
-    server->gathered_bytes = 0;
-}
-
-void ts_client_flush(ts_client *client) {
-    for (uint32_t s = 0; s < client->server_count; s++) ts_client_flush_server(client, &client->servers[s]);
-}
-
 /* An encoded packet counts as sent from here on. */
 static void hold(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
@@ -114,20 +94,6 @@ static void hold(ts_client *client, uint32_t slice, uint64_t step, size_t len) {
     slot->samples = client->samples;
     slot->corrupt = 0;
     if (client->keep) ts_keep_hold(client->keep, slice, step, len, slot->samples);
-}
-
-/* It joins those that wait for its server's next frame. */
-static void gather(ts_client *client, uint32_t slice) {
-    ts_outbox_slot *slot = &client->outbox.slots[slice];
-    ts_client_server *server = &client->servers[client->contract->slices[slice].server];
-    size_t len = slot->len;
-    slot->state = TS_SLOT_GATHERED;
-    client->tensors[client->contract->slices[slice].tensor].unanswered++;
-    client->counters.push_payload_bytes += len;
-    if (!server->gathered_count) server->gathered_since_us = ts_client_now(client);
-    server->gathered[server->gathered_count++] = client->contract->slices[slice].local;
-    server->gathered_bytes += len + TS_BUNDLE_ENTRY_MAX_BYTES;
-    if (server->gathered_bytes > TS_CLIENT_GATHER_BYTES) ts_client_flush_server(client, server);
 }
 
 /* Begins the step's encoding: everything that happens to the tensor as a whole. Without the lock. */
@@ -180,7 +146,27 @@ static terse_status encode_slice(ts_client *client, uint32_t t, uint32_t i, uint
     if (status != TERSE_OK) return status;
     if (client->state == TS_CLIENT_FAILED) return client->failure;
     hold(client, slice, client->tensors[t].step, len);
-    if (!client->keep || ts_keep_early(client->keep, t)) gather(client, slice);
+    if (!client->keep || ts_keep_early(client->keep, t)) ts_client_gather(client, slice);
+    return TERSE_OK;
+}
+
+/* The same for a packet whose length is known before: written where it travels, where it can go on what is there already. */
+static terse_status encode_in_place(ts_client *client, uint32_t t, uint32_t i, uint32_t slice, size_t bytes) {
+    ts_gathering into;
+    size_t len = 0;
+    if (!ts_client_gather_open(client, slice, bytes, &into)) return encode_slice(client, t, i, slice, bytes);
+    bool away = ts_client_let_go_for(client, client->contract->slices[slice].n * sizeof(float));
+    terse_status status = ts_encoder_slice(client->tensors[t].encoder, client->scratch, i, into.packet, bytes, &len);
+    if (away) ts_client_take_back(client);
+    if (status == TERSE_OK && client->state == TS_CLIENT_FAILED) status = client->failure;
+    if (status != TERSE_OK) {
+        ts_buffer_unref(into.writer.frame);
+        return status;
+    }
+    assert(len == bytes);
+    ts_outbox_frame(&client->outbox.slots[slice], ts_buffer_ref(into.writer.frame), into.packet, len);
+    hold(client, slice, client->tensors[t].step, len);
+    ts_client_gather_close(client, slice, &into);
     return TERSE_OK;
 }
 
@@ -260,7 +246,7 @@ static terse_status encode_slices(ts_client *client, uint32_t t) {
     for (uint32_t i = 0; i < declared->slices && status == TERSE_OK; i++) {
         size_t bound = ts_encoder_bound(tensor->encoder, client->scratch, i);
         bool alone = fixed && bound >= TS_CLIENT_ALONE_BYTES;
-        status = (alone ? encode_alone : encode_slice)(client, t, i, declared->first_slice + i, bound);
+        status = (alone ? encode_alone : fixed ? encode_in_place : encode_slice)(client, t, i, declared->first_slice + i, bound);
     }
     return status;
 }
@@ -270,7 +256,7 @@ static void end_push(ts_client *client, uint32_t t) {
     const ts_tensor *declared = &client->contract->tensors[t];
     if (!client->keep || ts_keep_early(client->keep, t)) return;
     ts_keep_end(client->keep, t);
-    for (uint32_t i = 0; i < declared->slices; i++) gather(client, declared->first_slice + i);
+    for (uint32_t i = 0; i < declared->slices; i++) ts_client_gather(client, declared->first_slice + i);
 }
 
 /* EF21: the estimate takes over what was encoded, as the servers will. Without the lock; packets stay until the next step. */
@@ -483,7 +469,7 @@ terse_status ts_client_check_wait(ts_client *client, uint32_t t, uint64_t versio
 
 static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
-    if (slot->state == TS_SLOT_SENT && slot->frame) client->unanswered_bytes -= slot->len;
+    if (slot->state == TS_SLOT_SENT && slot->frame && slot->len >= TS_CLIENT_ALONE_BYTES) client->unanswered_bytes -= slot->len;
     if (slot->state == TS_SLOT_SENT) client->tensors[client->contract->slices[slice].tensor].unanswered--;
     slot->state = state;
     /* Its frame can be had again at once; an estimate may still be to follow what it says. */

@@ -44,6 +44,7 @@ static void put_down(ts_client *client) {
         ts_client_server *server = &client->servers[s];
         server->requests &= TS_REQUEST_REDUCE | TS_REQUEST_STATS | TS_REQUEST_FETCH;
         server->unsettled = server->slice_count;
+        ts_client_gather_forget(server);
         server->gathered_count = 0;
         server->gathered_bytes = 0;
         server->crowded = false;

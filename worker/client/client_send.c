@@ -64,33 +64,48 @@ static size_t versions_of(const ts_client *client, const ts_client_server *serve
 /* For Push, where 0 stands for the first. */
 static uint32_t life(const ts_client *client) { return client->incarnation > 1 ? client->incarnation : 0; }
 
+/* A push that begins with a slice. */
+typedef struct {
+    Terse__Header header;
+    Terse__Push push;
+    uint64_t have;
+} push_head;
+
+static void head_of(const ts_client *client, const ts_client_server *server, uint32_t slice, push_head *head) {
+    const ts_slice *place = &client->contract->slices[slice];
+    *head = (push_head){.header = TERSE__HEADER__INIT, .push = TERSE__PUSH__INIT};
+    ts_client_head(client, server, &head->header);
+    head->push.step = client->tensors[place->tensor].step;
+    head->push.samples = client->samples;
+    head->push.incarnation = life(client);
+    head->push.pull = !on_demand(client, slice);
+    if (!ts_client_in_rounds(client) || client->settles) {
+        head->push.n_have = versions_of(client, server, &place->local, 1, &head->have);
+        head->push.have = &head->have;
+    }
+    head->header.body_case = TERSE__HEADER__BODY_PUSH;
+    head->header.push = &head->push;
+}
+
 terse_status ts_client_begin_alone(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
                                    ts_buffer **out) {
-    const ts_slice *place = &client->contract->slices[slice];
-    ts_outbox_slot *slot = &client->outbox.slots[slice];
-    Terse__Header header = TERSE__HEADER__INIT;
-    Terse__Push push = TERSE__PUSH__INIT;
-    uint64_t have;
-    ts_client_head(client, server, &header);
-    push.step = client->tensors[place->tensor].step;
-    push.samples = client->samples;
-    push.incarnation = life(client);
-    push.pull = !on_demand(client, slice);
-    if (!ts_client_in_rounds(client) || client->settles) {
-        push.n_have = versions_of(client, server, &place->local, 1, &have);
-        push.have = &have;
-    }
-    header.job = client->job;
-    header.body_case = TERSE__HEADER__BODY_PUSH;
-    header.push = &push;
+    push_head head;
+    head_of(client, server, slice, &head);
     size_t room = bytes + TS_BUNDLE_ENTRY_MAX_BYTES;
-    ts_buffer *last = ts_outbox_take_frame(slot);
-    if (last && ts_buffer_sole(last) && ts_frame_begin_over(last, &header, room) == TERSE_OK) {
+    ts_buffer *last = ts_outbox_take_frame(&client->outbox.slots[slice]);
+    if (last && ts_buffer_sole(last) && ts_frame_begin_over(last, &head.header, room) == TERSE_OK) {
         *out = last;
         return TERSE_OK;
     }
     ts_buffer_unref(last);
-    return ts_frame_begin_in(client->transport->pool, &header, room, out);
+    return ts_frame_begin_in(client->transport->pool, &head.header, room, out);
+}
+
+terse_status ts_client_begin_together(ts_client *client, ts_client_server *server, uint32_t slice, size_t bytes,
+                                      ts_buffer **out) {
+    push_head head;
+    head_of(client, server, slice, &head);
+    return ts_frame_begin_in(client->transport->pool, &head.header, bytes, out);
 }
 
 /* One frame of at most the gather size and one packet more. Returns how many slices it took; 0 on failure. */
