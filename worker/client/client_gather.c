@@ -89,7 +89,6 @@ bool ts_client_gather_open(ts_client *client, uint32_t slice, size_t bytes, ts_g
     if (!ts_client_in_rounds(client) || client->settles) return false; /* the header says what is held of each slice */
     if (!has_room(server, entry)) ts_client_flush_server(client, server);
     if (server->gathered_count == 0) {
-        ts_client_gather_forget(server);
         ts_buffer *frame;
         if (ts_client_begin_together(client, server, slice, frame_bytes(server, entry), &frame) != TERSE_OK) return false;
         server->filling = ts_bundle_write(frame);
