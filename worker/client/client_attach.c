@@ -31,7 +31,7 @@ static terse_status index_slices(ts_client *client) {
         for (uint32_t i = 0; i < contract->slice_count; i++)
             if (contract->slices[i].server == s) {
                 at[contract->slices[i].local] = i;
-                server->slice_bytes += contract->slices[i].n * sizeof(float) + TS_BUNDLE_ENTRY_MAX_BYTES;
+                server->gathers_bytes += contract->slices[i].n * sizeof(float) + TS_BUNDLE_ENTRY_MAX_BYTES;
             }
         at += server->slice_count;
     }

@@ -21,6 +21,8 @@ void ts_client_gather_forget(ts_client_server *server) {
 void ts_client_flush_server(ts_client *client, ts_client_server *server) {
     if (!server->gathered_count || client->state == TS_CLIENT_FAILED) return;
     ts_buffer *frame = server->filling.frame;
+    size_t faded = server->gathers_bytes - server->gathers_bytes / 8;
+    server->gathers_bytes = server->gathered_bytes > faded ? server->gathered_bytes : faded;
     server->filling.frame = NULL;
     if (!frame) qsort(server->gathered, server->gathered_count, sizeof *server->gathered, ascending);
     for (uint32_t i = 0; i < server->gathered_count; i++)
@@ -76,10 +78,11 @@ static bool goes_on(const ts_client *client, const ts_client_server *server, uin
            ts_frame_has_room(writer->frame, bytes + TS_BUNDLE_ENTRY_MAX_BYTES); /* what is in it is referred to */
 }
 
-/* Of the next frame: as much as all of the server's slices could fill. */
+/* Of the next frame, which begins with a packet of so many. */
 static size_t frame_bytes(const ts_client_server *server, size_t bytes) {
-    size_t most = server->slice_bytes < TS_CLIENT_GATHER_BYTES ? server->slice_bytes : TS_CLIENT_GATHER_BYTES;
-    return bytes > most ? bytes : most;
+    size_t likely = server->gathers_bytes + server->gathers_bytes / 4;
+    if (likely > TS_CLIENT_GATHER_BYTES) likely = TS_CLIENT_GATHER_BYTES;
+    return bytes > likely ? bytes : likely;
 }
 
 bool ts_client_gather_open(ts_client *client, uint32_t slice, size_t bytes, ts_gathering *out) {

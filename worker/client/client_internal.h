@@ -97,12 +97,12 @@ typedef struct {
     bool dead;
     const uint32_t *slices; /* global number of each of its slices, in its order */
     uint32_t slice_count;
-    size_t slice_bytes;     /* of packets of all of them, as floats */
     unsigned requests;
     uint32_t unsettled;     /* slices, while attaching */
     uint32_t *gathered;     /* its own numbers of gathered slices */
     uint32_t gathered_count;
     size_t gathered_bytes;
+    size_t gathers_bytes;   /* about as much as lately came together; at first all that could */
     uint64_t gathered_since_us;
     ts_bundle_writer filling; /* the frame that just these are in, in order; frame: [own], NULL: they are in none */
     bool crowded;          /* it had no room for all of what we pushed */
