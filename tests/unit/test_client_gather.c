@@ -129,6 +129,21 @@ START_TEST(packets_of_one_frame_are_answered_for_and_repeated_one_by_one) {
 }
 END_TEST
 
+START_TEST(frames_are_made_as_large_as_what_lately_came_together) {
+    scene *c = open_scene(1, TENSORS, ELEMS);
+    for (uint32_t t = 0; t < TENSORS; t++) {
+        push(c, t);
+        ts_client_flush(c->s.client);
+        run_stage(&c->s, 1);
+        ck_assert_uint_eq(packets_of(c, t), 1);
+    }
+    const inbox *box = &c->s.received[0];
+    ck_assert_uint_gt(box->buffer[0]->capacity, 8 * sizeof c->g[0]); /* others might have come */
+    ck_assert_uint_lt(box->buffer[box->count - 1]->capacity, 2 * sizeof c->g[0]);
+    close_scene(c);
+}
+END_TEST
+
 static void come_back(void *context) { (void)context; }
 
 /* Somebody else has the lock, for so long that what waits is sent. */
@@ -185,6 +200,7 @@ TCase *test_client_gather(void) {
     tcase_add_test(tests, whatever_order_they_come_in_they_share_a_frame);
     tcase_add_test(tests, what_a_header_says_is_so_of_all_that_is_in_its_frame);
     tcase_add_test(tests, packets_of_one_frame_are_answered_for_and_repeated_one_by_one);
+    tcase_add_test(tests, frames_are_made_as_large_as_what_lately_came_together);
     tcase_add_test(tests, a_frame_may_leave_while_another_packet_is_written_into_it);
     tcase_add_test(tests, what_waits_for_a_dead_server_goes_to_its_stand_in);
     return tests;
