@@ -78,11 +78,11 @@ static bool goes_on(const ts_client *client, const ts_client_server *server, uin
            ts_frame_has_room(writer->frame, bytes + TS_BUNDLE_ENTRY_MAX_BYTES); /* what is in it is referred to */
 }
 
-/* Of the next frame, which begins with a packet of so many. */
+/* Of the next frame; 0: a packet of so many will be alone in it, as others lately were, and is copied as fast. */
 static size_t frame_bytes(const ts_client_server *server, size_t bytes) {
     size_t likely = server->gathers_bytes + server->gathers_bytes / 4;
     if (likely > TS_CLIENT_GATHER_BYTES) likely = TS_CLIENT_GATHER_BYTES;
-    return bytes > likely ? bytes : likely;
+    return likely < 2 * bytes ? 0 : likely;
 }
 
 bool ts_client_gather_open(ts_client *client, uint32_t slice, size_t bytes, ts_gathering *out) {
@@ -92,8 +92,9 @@ bool ts_client_gather_open(ts_client *client, uint32_t slice, size_t bytes, ts_g
     if (!ts_client_in_rounds(client) || client->settles) return false; /* the header says what is held of each slice */
     if (!has_room(server, entry)) ts_client_flush_server(client, server);
     if (server->gathered_count == 0) {
+        size_t room = frame_bytes(server, entry);
         ts_buffer *frame;
-        if (ts_client_begin_together(client, server, slice, frame_bytes(server, entry), &frame) != TERSE_OK) return false;
+        if (room == 0 || ts_client_begin_together(client, server, slice, room, &frame) != TERSE_OK) return false;
         server->filling = ts_bundle_write(frame);
     } else if (!goes_on(client, server, slice, bytes)) {
         return false;
