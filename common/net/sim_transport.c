@@ -154,7 +154,7 @@ static terse_status send_flat(endpoint *self, uint32_t peer, ts_buffer *frame) {
     self->counters.frames_out++;
     self->counters.bytes_out += frame->len;
     if (!reachable(net, transport->self, peer) || chance(net, net->options.drop)) return TERSE_OK;
-    if (net->options.meddle) frame = net->options.meddle(net->options.meddler, transport->self, peer, frame);
+    if (net->options.meddle) frame = net->options.meddle(net->options.meddler, net->now_us, transport->self, peer, frame);
     else ts_buffer_ref(frame);
     if (!frame) return TERSE_OK;
     terse_status status = launch(net, transport->self, peer, frame);

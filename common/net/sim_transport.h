@@ -27,7 +27,7 @@ typedef struct {
     size_t frame_limit_bytes;
     /* Sees each frame that is sent. Returns what goes out instead: a reference of its own, to the same frame or another;
      * NULL loses it. NULL: nobody looks. */
-    ts_buffer *(*meddle)(void *context, uint32_t from, uint32_t to, ts_buffer *frame);
+    ts_buffer *(*meddle)(void *context, uint64_t now_us, uint32_t from, uint32_t to, ts_buffer *frame);
     void *meddler;
 } ts_sim_options;
 

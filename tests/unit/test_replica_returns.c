@@ -174,23 +174,24 @@ typedef struct {
     bool words, answers, alive, dones, joins;
     uint32_t victim;      /* a server that hears and says nothing any more when a step that it has agreed to is moved; 0: none */
     uint64_t from;        /* of the last plan */
-    bool agreed, moved;
+    bool agreed;
+    uint64_t moved_us;    /* when it was moved; 0: not yet */
     uint64_t seen;
 } thief;
 
 /* Whether the victim is cut off by now. servers come first among the peers. */
-static bool is_cut_off(thief *state, uint32_t from, uint32_t to, const Terse__Join *join) {
+static bool is_cut_off(thief *state, uint64_t now_us, uint32_t from, uint32_t to, const Terse__Join *join) {
     if (state->victim == 0) return false;
     if (join && from == 0 && join->from != state->from) {
-        state->moved = state->moved || (state->agreed && join->from > state->from);
+        if (!state->moved_us && state->agreed && join->from > state->from) state->moved_us = now_us;
         state->agreed = false;
         state->from = join->from;
     }
     if (join && from == state->victim && to == 0 && !join->passed && join->from == state->from) state->agreed = true;
-    return state->moved && (from == state->victim || to == state->victim);
+    return state->moved_us && (from == state->victim || to == state->victim);
 }
 
-static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *frame) {
+static ts_buffer *steal(void *context, uint64_t now_us, uint32_t from, uint32_t to, ts_buffer *frame) {
     thief *state = context;
     ts_frame parsed = {0};
     bool hit = ts_frame_parse(frame, &parsed) == TERSE_OK && parsed.header->body_case == TERSE__HEADER__BODY_MIRROR;
@@ -199,7 +200,7 @@ static ts_buffer *steal(void *context, uint32_t from, uint32_t to, ts_buffer *fr
     hit = mirror && ((state->words && mirror->kind == TERSE__MIRROR__KIND__JOINED && !mirror->held) ||
                      (state->answers && mirror->kind == TERSE__MIRROR__KIND__PACKETS && mirror->held));
     Terse__Header__BodyCase kind = parsed.header ? parsed.header->body_case : TERSE__HEADER__BODY__NOT_SET;
-    bool cut = is_cut_off(state, from, to, kind == TERSE__HEADER__BODY_JOIN ? parsed.header->join : NULL);
+    bool cut = is_cut_off(state, now_us, from, to, kind == TERSE__HEADER__BODY_JOIN ? parsed.header->join : NULL);
     hit = hit || (state->dones && kind == TERSE__HEADER__BODY_DONE) || (state->joins && kind == TERSE__HEADER__BODY_JOIN);
     ts_frame_release(&parsed);
     bool lost = hit && ts_random_key(state->seen++, 0, 0, 0, 79) % 4 > 0; /* in no rhythm, or the same server's would be, always */
@@ -347,13 +348,13 @@ static bool move_and_die(uint64_t seed) {
     spec.sleep_us[2] = 12 * SECOND;
     spec.network.meddle = steal;
     spec.network.meddler = &state;
-    uint64_t at_us = first_return(seed, spec, false, NULL);
-    uint32_t victim = 1 + ts_random_below(&random, spec.network.servers - 1);
-    state = (thief){.joins = true, .victim = victim};
-    spec.kill_peer = victim;
-    spec.kill_at_us = at_us + SECOND; /* when it is cut off, and is not missed yet */
+    spec.kill_peer = state.victim = 1 + ts_random_below(&random, spec.network.servers - 1);
+    (void)first_return(seed, spec, false, NULL); /* for the time */
+    if (state.moved_us == 0) return false;
+    spec.kill_at_us = state.moved_us + SECOND; /* when it is cut off, and is not missed yet */
+    state = (thief){.joins = true, .victim = spec.kill_peer};
     (void)play(seed, spec, false, NULL);
-    return state.moved;
+    return true;
 }
 
 START_TEST(of_two_steps_of_one_life_the_later_holds) {

@@ -219,10 +219,10 @@ typedef struct {
     bool done;
 } liar;
 
-static ts_buffer *lie(void *context, uint32_t from, uint32_t to, ts_buffer *frame) {
+static ts_buffer *lie(void *context, uint64_t now_us, uint32_t from, uint32_t to, ts_buffer *frame) {
     liar *state = context;
     ts_frame parsed = {0};
-    (void)from, (void)to;
+    (void)now_us, (void)from, (void)to;
     bool hit = !state->done && ts_frame_parse(frame, &parsed) == TERSE_OK && parsed.header->body_case == TERSE__HEADER__BODY_MIRROR &&
                parsed.header->mirror->kind == TERSE__MIRROR__KIND__PACKETS && !parsed.header->mirror->held &&
                parsed.header->mirror->step == 3;

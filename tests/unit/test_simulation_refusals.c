@@ -64,8 +64,9 @@ static ts_buffer *pushed(meddler *m, ts_buffer *buffer, const ts_frame *frame) {
     return step == m->step && m->bent < m->times ? bend(m, frame) : ts_buffer_ref(buffer);
 }
 
-static ts_buffer *meddle(void *context, uint32_t from, uint32_t to, ts_buffer *buffer) {
+static ts_buffer *meddle(void *context, uint64_t now_us, uint32_t from, uint32_t to, ts_buffer *buffer) {
     meddler *m = context;
+    (void)now_us;
     ts_frame frame;
     if ((from != VICTIM_PEER && to != VICTIM_PEER) || ts_frame_parse(buffer, &frame) != TERSE_OK) return ts_buffer_ref(buffer);
     ts_buffer *out = NULL;
