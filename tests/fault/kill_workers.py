@@ -42,11 +42,11 @@ def victims_of(seed, count):
 
 
 def strike(run, plan):
-    """Returns how many were there to be killed."""
+    """Returns how many were killed while all that was left trained."""
     ranks, struck = run.all_ranks(SERVERS + WORKERS), 0
     for worker, wait in plan:
         time.sleep(wait)
-        if run.process.poll() is not None:
+        if run.process.poll() is not None or "a worker is done" in run.text():
             break
         kill(ranks[SERVERS + worker], signal.SIGKILL)
         struck += 1
