@@ -111,7 +111,7 @@ static void find_tune(char path[PATH_MAX]) {
 /* The launcher's settings are those of configs/openmpi.conf, so that no file needs to be found; one more is a daemon's. */
 static const char *make_words(launch *out, const start_options *options) {
     static const char *const settings[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
-                                           "--mca", "orte_startup_timeout", "30", "--mca", "async_mpi_finalize", "1",
+                                           "--mca", "orte_startup_timeout", "30", "--mca", "async_mpi_finalize", "1", "--mca", "mpi_event_tick_rate", "100",
                                            /* The launcher forgets to give up what it asks a dead job's launcher for, unless
                                             * this divides ten seconds oddly (pmix_server.c, eviction_cbfunc). */
                                            "--mca", "pmix_server_max_wait", "1"};

@@ -67,7 +67,7 @@ void ts_mpi_receive_completed(ts_mpi *mpi, const ts_mpi_owner *owner, bool faile
         if (node->open == 0) give_node(mpi, node);
         return;
     }
-    peer->taken += owner->bytes + TS_MPI_MESSAGE_COST;
+    ts_receive_window_note(&peer->from, owner->bytes);
     ts_mpi_return_credit(mpi, owner->peer);
     deliver(mpi, owner->peer);
 }
@@ -103,12 +103,6 @@ static bool read_small(ts_mpi *mpi, MPI_Message *message, size_t len, uint8_t *b
     return true;
 }
 
-/* What is under way may be as much as that, so that a quarter of it is soon enough to say what has come. */
-static void learn_window(ts_mpi_peer *peer, uint64_t window_bytes) {
-    size_t quarter = (window_bytes < peer->window_max_bytes ? (size_t)window_bytes : peer->window_max_bytes) / 4;
-    if (peer->paced && quarter > peer->credit_bytes) peer->credit_bytes = quarter;
-}
-
 /* A place for a frame of `bytes`, behind those before it. Without memory, or over the limit, it will be lost. */
 static ts_mpi_incoming *expect_frame(ts_mpi *mpi, uint32_t number, uint64_t bytes) {
     ts_mpi_incoming *node = take_node(mpi);
@@ -137,15 +131,12 @@ static void take_chunk(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_
 }
 
 static void take_credit(ts_mpi *mpi, uint32_t number, MPI_Message *message, size_t len) {
-    const ts_mpi_peer *peer = &mpi->peers[number];
     uint8_t bytes[sizeof(uint64_t)];
     if (len != sizeof bytes || !read_small(mpi, message, len, bytes)) {
         refuse(mpi, number, "malformed credit");
         return;
     }
-    uint64_t credited = ts_load_u64(bytes);
-    if (credited < peer->credited || credited > peer->sent) refuse(mpi, number, "credit for what was not sent");
-    else ts_mpi_take_credit(mpi, number, credited);
+    if (!ts_mpi_take_credit(mpi, number, ts_load_u64(bytes))) refuse(mpi, number, "credit for what was not sent");
 }
 
 /* What of a frame stands around its chunks. */
@@ -170,8 +161,8 @@ static void take_prefix(ts_mpi *mpi, uint32_t number, MPI_Message *message, size
         refuse(mpi, number, "unexpected prefix");
         return;
     }
-    learn_window(peer, ts_load_u64(bytes + 8));
-    peer->taken += len + TS_MPI_MESSAGE_COST;
+    ts_receive_window_learn(&peer->from, ts_load_u64(bytes + 8));
+    ts_receive_window_note(&peer->from, len);
     peer->assembling = expect_frame(mpi, number, frame_bytes);
     if (peer->assembling) fill_around(peer->assembling, bytes + TS_MPI_PREFIX_BYTES, (size_t)head, around - (size_t)head);
     else refuse(mpi, number, "no memory");

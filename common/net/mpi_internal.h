@@ -25,17 +25,18 @@
  *   CHUNK    the next bytes of that frame
  *   CREDIT   u64: bytes of cost consumed so far
  *
- * A message costs its bytes and TS_MPI_MESSAGE_COST. A sender has at most the window's cost under way that the
- * receiver has not credited; the receiver credits when half a window was consumed. A message costs at most half a
- * window, so the sender can always go on.
+ * A sender has at most a window's cost under way that the receiver has not credited (common/net/window.h). A message
+ * costs at most half a window, so the sender can always go on.
  *
  * Pacing. Open MPI 4.1.4 ends the whole job, or locks up, when a TCP connection breaks while it holds bytes that the
  * socket has not taken (pml_ob1_sendreq.c "FATAL"; mca_pml_ob1_send_fin under endpoint_send_lock). So towards peers
- * that are not reached through shared memory, a message stays below the eager limit (no rendezvous), and what is
- * under way is kept to what sockets take: little at first, more as it is credited (as TCP itself grows its buffers),
- * at most TS_MPI_PACED_MAX_BYTES. The receiver credits each TS_MPI_PACED_CREDIT_BYTES, or each quarter of the window that
- * the last PREFIX told: each is a message to write and to read. Who is held back (ts_transport_ops.hold_back) gets no
- * credit while CHUNKs keep coming from others of its job, and goes on a moment after they have stopped.
+ * that are not reached through shared memory, what is under way is kept to what sockets take, little at first, and a
+ * message stays below the eager limit (no rendezvous) until the path has turned out to be quick: then it is what a slice
+ * takes, which Open MPI reads from the socket into the frame itself. Never so where jobs come and go: a rendezvous is
+ * answered, and who answers one whose process has ended writes to a broken connection (ARCHITECTURE.md). Nor where Open
+ * MPI is not told to look at its sockets: it tries to send the dead the rest, in vain. Who is held back
+ * (ts_transport_ops.hold_back) gets no credit while CHUNKs keep coming from others of its job, and goes on a moment after
+ * they have stopped.
  */
 #ifndef TS_NET_MPI_INTERNAL_H
 #define TS_NET_MPI_INTERNAL_H
@@ -50,21 +51,19 @@
 #include "common/net/door.h"
 #include "common/net/mpi_transport.h"
 #include "common/net/transport_view.h"
+#include "common/net/window.h"
 
 #define TS_MPI_WIRE_VERSION 9u
 #define TS_MPI_CHUNK_BYTES (4u << 20)
 #define TS_MPI_PREFIX_BYTES 24u
 #define TS_MPI_AROUND_BYTES 512u   /* at most, of a frame, in its prefix: small messages are there when they are matched */
-#define TS_MPI_MESSAGE_COST 64u    /* what a message takes besides its bytes, roughly */
 #define TS_MPI_SENDS_PER_PEER 32u  /* requests under way */
 #define TS_MPI_PROBES_PER_POLL 64
 #define TS_MPI_POOL_BYTES ((size_t)32 << 20) /* of frames' memory that is kept for the next ones */
 #define TS_MPI_NEAR_BYTES ((size_t)2 << 20)  /* see ts_transport.near_bytes */
 #define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
-#define TS_MPI_PACED_CHUNK_BYTES (60u << 10) /* the eager limit over TCP is 64 KiB, its header included */
-#define TS_MPI_PACED_FIRST_BYTES (128u << 10)
-#define TS_MPI_PACED_MAX_BYTES (1u << 20)
-#define TS_MPI_PACED_CREDIT_BYTES (48u << 10)
+#define TS_MPI_EAGER_BYTES (60u << 10) /* paced: a message. The eager limit over TCP is 64 KiB, its header included */
+#define TS_MPI_LARGE_BYTES (2u << 20)  /* paced, on a quick path: a frame of a server's or worker's usual size is one */
 
 enum { TS_TAG_ROLL = 29811, TS_TAG_WHOLE = 1, TS_TAG_PREFIX = 2, TS_TAG_CHUNK = 3, TS_TAG_CREDIT = 4 };
 
@@ -109,13 +108,8 @@ typedef struct {
     ts_mpi_outgoing *queue; /* ring */
     size_t head, count, room;
     size_t queued_bytes;
-    bool paced;
-    size_t window_bytes;      /* cost that may be under way to it; paced: grows */
-    size_t window_max_bytes;
-    size_t chunk_bytes;
-    size_t credit_bytes;      /* cost of what came in after which it is told */
-    uint64_t sent, credited;  /* cost */
-    uint64_t taken, returned; /* cost of what came in, and what of it the peer was told */
+    ts_send_window to;        /* paced unless it is reached through shared memory */
+    ts_receive_window from;
     uint32_t sends;           /* requests under way */
     bool crediting;           /* a CREDIT is under way: its buffer is in use */
     bool dropped;
@@ -178,6 +172,7 @@ typedef struct {
     ts_transport base; /* first: the ops get it back by a cast */
     MPI_Comm comm, workers;
     bool initialised_mpi, multiple;
+    bool large;             /* messages over TCP may be, where the path is quick */
     bool all_leave;         /* the roll call has failed, and every rank knows */
     size_t frame_limit_bytes;
     ts_peer *names;         /* one a rank; then, at a relay, those of the view above */
@@ -235,6 +230,8 @@ void ts_mpi_stall_stop(ts_mpi_stall *stall); /* NULL is fine */
 /* ---- mpi_settings ---- */
 /* Whether processes of one host talk through shared memory. */
 bool ts_mpi_shared_memory_on(void);
+/* Whether Open MPI looks at its sockets as often as ever after connections have broken (configs/openmpi.conf). */
+bool ts_mpi_sockets_looked_at(void);
 /* One of Open MPI's parameters. false, 0, "" where it is not known. text: [out] of `capacity` bytes. */
 bool ts_mpi_setting_on(const char *name);
 size_t ts_mpi_setting_bytes(const char *name);
@@ -343,8 +340,8 @@ void ts_mpi_return_credit(ts_mpi *mpi, uint32_t peer);
 void ts_mpi_hold_back(ts_mpi *mpi, uint32_t peer, bool ahead);
 /* Credit for those that are held back, when nothing comes of the others. */
 void ts_mpi_ease(ts_mpi *mpi);
-/* credited: all the peer has consumed so far; checked. Goes on sending. */
-void ts_mpi_take_credit(ts_mpi *mpi, uint32_t peer, uint64_t credited);
+/* credited: all the peer has consumed so far. Goes on sending. Returns false when that cannot be. */
+bool ts_mpi_take_credit(ts_mpi *mpi, uint32_t peer, uint64_t credited);
 void ts_mpi_send_completed(ts_mpi *mpi, const ts_mpi_owner *owner);
 /* Frees what waits for a peer and was not begun. */
 void ts_mpi_forget_queue(ts_mpi *mpi, uint32_t peer);

@@ -99,10 +99,6 @@ static bool post(ts_mpi *mpi, uint32_t number, int tag, ts_buffer *frame, const 
     return true;
 }
 
-static bool may_send(const ts_mpi_peer *peer, size_t len) {
-    return peer->sent - peer->credited + len + TS_MPI_MESSAGE_COST <= peer->window_bytes;
-}
-
 static size_t prefix_bytes(const ts_buffer *frame) { return TS_MPI_PREFIX_BYTES + (frame->outside ? frame->len : 0); }
 
 /* The length of a frame that comes in chunks, and what is around those, ahead of them. */
@@ -112,7 +108,7 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
     size_t around = frame->outside ? frame->len : 0;
     if (ts_buffer_create(TS_MPI_PREFIX_BYTES + around, &prefix) != TERSE_OK) return false; /* the next poll tries again */
     ts_store_u64(prefix->data, ts_buffer_bytes(frame));
-    ts_store_u64(prefix->data + 8, mpi->peers[number].window_bytes);
+    ts_store_u64(prefix->data + 8, mpi->peers[number].to.bytes);
     ts_store_u64(prefix->data + 16, frame->outside_at);
     if (around) memcpy(prefix->data + TS_MPI_PREFIX_BYTES, frame->data, around);
     prefix->len = TS_MPI_PREFIX_BYTES + around;
@@ -122,14 +118,17 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
     return sent;
 }
 
-void ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
+bool ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
     ts_mpi_peer *peer = &mpi->peers[number];
-    if (peer->paced && peer->count && peer->window_bytes < peer->window_max_bytes) { /* the window was the limit */
-        uint64_t grown = peer->window_bytes + (credited - peer->credited);
-        peer->window_bytes = grown < peer->window_max_bytes ? (size_t)grown : peer->window_max_bytes;
-    }
-    peer->credited = credited;
+    if (!ts_send_window_credit(&peer->to, credited, peer->count > 0, ts_mpi_clock_us())) return false;
     ts_mpi_push_out(mpi, number);
+    return true;
+}
+
+static size_t message_bytes(const ts_mpi *mpi, const ts_mpi_peer *peer) {
+    bool may = mpi->large && !peer->attached && !mpi->daemon; /* see Pacing */
+    return ts_send_window_message_bytes(&peer->to, TS_MPI_CHUNK_BYTES, TS_MPI_EAGER_BYTES,
+                                        may ? TS_MPI_LARGE_BYTES : TS_MPI_EAGER_BYTES);
 }
 
 static void note_sent(ts_mpi *mpi, ts_mpi_peer *peer, size_t bytes) {
@@ -145,10 +144,11 @@ bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
         const ts_buffer *frame = head->frame;
         const uint8_t *bytes = frame->outside ? frame->outside : frame->data;
         size_t all = frame->outside ? frame->outside_len : frame->len, left = all - head->at;
-        bool whole = !frame->outside && all <= peer->chunk_bytes;
+        size_t most = message_bytes(mpi, peer);
+        bool whole = !frame->outside && !head->prefixed && all <= most;
         bool prefix = !whole && !head->prefixed;
-        size_t len = prefix ? prefix_bytes(frame) : left < peer->chunk_bytes ? left : peer->chunk_bytes;
-        if (!may_send(peer, len) || ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) break;
+        size_t len = prefix ? prefix_bytes(frame) : left < most ? left : most;
+        if (!ts_send_window_fits(&peer->to, len) || ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) break;
         bool sent = prefix ? post_prefix(mpi, number, head)
                            : post(mpi, number, whole ? TS_TAG_WHOLE : TS_TAG_CHUNK, head->frame, bytes + head->at, len);
         if (!sent) {
@@ -157,7 +157,7 @@ bool ts_mpi_push_out(ts_mpi *mpi, uint32_t number) {
             return true;
         }
         moved = true;
-        peer->sent += len + TS_MPI_MESSAGE_COST;
+        ts_send_window_note(&peer->to, len, ts_mpi_clock_us());
         note_sent(mpi, peer, prefix ? len - TS_MPI_PREFIX_BYTES : len);
         if (prefix) continue;
         head->at += len;
@@ -176,12 +176,12 @@ bool ts_mpi_push_out_all(ts_mpi *mpi) {
 
 static void return_credit(ts_mpi *mpi, uint32_t number) {
     ts_mpi_peer *peer = &mpi->peers[number];
-    if (peer->dropped || peer->crediting || peer->taken - peer->returned < peer->credit_bytes) return;
+    if (peer->dropped || peer->crediting || !ts_receive_window_owes(&peer->from)) return;
     if (!ts_mpi_may_write(mpi, number)) return;
     if (ts_mpi_requests_reserve(&mpi->active) != TERSE_OK) return;
-    ts_store_u64(peer->credit, peer->taken);
-    uint64_t told = peer->taken;
-    if (post(mpi, number, TS_TAG_CREDIT, NULL, peer->credit, sizeof peer->credit)) peer->returned = told;
+    uint64_t told = peer->from.taken;
+    ts_store_u64(peer->credit, told);
+    if (post(mpi, number, TS_TAG_CREDIT, NULL, peer->credit, sizeof peer->credit)) peer->from.returned = told;
 }
 
 void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
@@ -190,7 +190,7 @@ void ts_mpi_return_credit(ts_mpi *mpi, uint32_t number) {
 
 void ts_mpi_hold_back(ts_mpi *mpi, uint32_t number, bool ahead) {
     ts_mpi_peer *peer = &mpi->peers[number];
-    if (peer->held_back == ahead || peer->dropped || !peer->paced) return;
+    if (peer->held_back == ahead || peer->dropped || !peer->to.paced) return;
     peer->held_back = ahead;
     mpi->held_back += ahead ? 1 : -1u;
     ts_mpi_return_credit(mpi, number);

@@ -46,16 +46,10 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static void set_window(ts_mpi_peer *peer, const ts_mpi_entry *own, const ts_mpi_entry *entry, uint64_t shares) {
     uint64_t window = least(own->window_bytes, entry->window_bytes);
     window = least(window, least(most_of(own, shares), most_of(entry, shares)));
-    if (window < TS_MPI_PACED_FIRST_BYTES) window = TS_MPI_PACED_FIRST_BYTES;
+    if (window < TS_WINDOW_FIRST_BYTES) window = TS_WINDOW_FIRST_BYTES;
     /* Open MPI uses shared memory within one mpirun only (btl_vader_module.c). */
-    peer->paced = peer->attached || !peer->same_host || !own->shared_memory || !entry->shared_memory;
-    peer->window_max_bytes = (size_t)window;
-    if (peer->paced && window > TS_MPI_PACED_MAX_BYTES) peer->window_max_bytes = TS_MPI_PACED_MAX_BYTES;
-    peer->window_bytes = peer->paced ? TS_MPI_PACED_FIRST_BYTES : peer->window_max_bytes;
-    peer->credit_bytes = peer->paced ? TS_MPI_PACED_CREDIT_BYTES : peer->window_bytes / 2;
-    size_t half = peer->window_bytes / 2 - TS_MPI_MESSAGE_COST, most = TS_MPI_CHUNK_BYTES;
-    if (peer->paced) most = TS_MPI_PACED_CHUNK_BYTES;
-    peer->chunk_bytes = half < most ? half : most;
+    bool paced = peer->attached || !peer->same_host || !own->shared_memory || !entry->shared_memory;
+    ts_window_open(&peer->to, &peer->from, paced, (size_t)window);
 }
 
 void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const ts_mpi_entry *own, const ts_mpi_entry *entry) {

@@ -13,6 +13,7 @@
 
 #define RECOVERY "orte_enable_recovery"
 #define LAYERS "btl"
+#define SOCKETS "mpi_event_tick_rate"
 
 /* Reads a variable into `value` of `bytes`, zeroed before. Returns whether it is known. */
 static bool read_variable(const char *name, void *value, size_t bytes, size_t element) {
@@ -54,6 +55,15 @@ void ts_mpi_setting_text(const char *name, char *text, size_t capacity) {
     const char *set = from_environment(name);
     if (!set) set = read_variable(name, value, sizeof value - 1, 1) ? value : "";
     snprintf(text, capacity, "%s", set);
+}
+
+/*
+ * Each connection that breaks, and each that cannot be made again, counts as one less, and when none seems to be left
+ * Open MPI looks at its sockets every 10 ms only, or as often as this says.
+ */
+bool ts_mpi_sockets_looked_at(void) {
+    int every_us = -1;
+    return read_variable(SOCKETS, &every_us, sizeof every_us, sizeof every_us) && every_us > 0;
 }
 
 bool ts_mpi_recovery_on(void) { return ts_mpi_setting_on(RECOVERY); }

@@ -199,5 +199,6 @@ terse_status ts_mpi_start(const ts_mpi_options *options, ts_mpi *mpi, ts_error *
     }
     MPI_Query_thread(&level);
     mpi->multiple = level == MPI_THREAD_MULTIPLE;
+    mpi->large = ts_mpi_sockets_looked_at();
     return TERSE_OK;
 }

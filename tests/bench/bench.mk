@@ -30,6 +30,7 @@ bench: deps ## all benchmarks: codec, optimizers, transport, server, memory, net
 # ---- whole rounds over networks, and what one server takes -------------------------------------------------------------
 $(BUILD)/bench_round: $(call objs,tests/bench/bench_round.c $(wildcard worker/models/*.c worker/data/*.c)) $(BUILD)/libterse.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+test-built: $(BUILD)/bench_round # cases_stream.py
 $(BUILD)/bench_allreduce: $(BUILD)/obj/tests/bench/bench_allreduce.o
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 bench-net: all $(BUILD)/bench_round $(BUILD)/bench_allreduce ## rounds over shaped links between network namespaces (root), beside Open MPI's all-reduce
