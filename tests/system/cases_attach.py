@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from daemon import Daemon, command, descendants, hash_of, kill_job, sets
-from launch import BUILD, Run, job, kill
+from launch import BUILD, Run, job, kill, patient
 
 MLP = "configs/fashion-mnist.yaml"
 SERVER = ["consistency.deadline_s=8", "consistency.start_s=8"]
@@ -219,7 +219,7 @@ def killed_while_joining(count, mpirun=()):
                 port = door(daemon, strike % 2)
                 at_rest = knocks(port)
                 victim = daemon.job(seconds, overrides=LONG)
-                until = time.monotonic() + 20
+                until = patient(20)
                 while knocks(port) == at_rest and time.monotonic() < until:
                     time.sleep(0.001)
                 time.sleep((strike * 7 % 10) * 0.006)  # joining takes some 20 ms a server
@@ -397,7 +397,7 @@ def start_that_fails(folder, seconds):
     assert done.returncode == 1 and "the end of" in done.stderr, done
     done = command(["start", MLP, "--run-dir", place, "--timeout", "0.1"], 40)
     assert done.returncode == 4 and "not up within" in done.stderr, done
-    until = time.monotonic() + 10
+    until = patient(10)
     while (left := of_this_run(place, before)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left, left

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from cases_train import MLP, SOFTMAX
-from launch import BUILD, Run, job, kill
+from launch import BUILD, Run, job, kill, patient
 from safetensors_reader import read_metadata, read_safetensors
 
 STEPS = 60
@@ -119,7 +119,7 @@ SLOW = ["checkpoint.every_steps=1", "checkpoint.keep=2"]
 
 def first_checkpoint(run, folder, seconds=40):
     """Waits until one is complete."""
-    until = time.monotonic() + seconds
+    until = patient(seconds)
     while time.monotonic() < until and run.process.poll() is None:
         if manifests(folder):
             return

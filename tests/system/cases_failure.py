@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from launch import BUILD, Run, alive, environment, job, kill
+from launch import BUILD, Run, alive, environment, job, kill, patient
 
 MLP = "configs/fashion-mnist.yaml"
 SOFTMAX = "configs/softmax.yaml"
@@ -81,7 +81,7 @@ def stopped_worker_comes_back(folder, seconds):
     for turn, victim in enumerate((4, 2)):
         pid = run.ranks()[victim]
         kill(pid, signal.SIGSTOP)
-        until = time.monotonic() + 20
+        until = patient(20)
         while run.text().count(LOST) < 2 * (turn + 1):
             assert time.monotonic() < until, run.text()
             time.sleep(0.02)
@@ -107,7 +107,7 @@ def one_after_the_other(workers):
         for number, victim in enumerate(victims):
             time.sleep(rolls.random() * 0.05)
             kill(ranks[victim], signal.SIGKILL)
-            until = time.monotonic() + 20
+            until = patient(20)
             while run.text().count(LOST) < 2 * (number + 1):
                 assert time.monotonic() < until, f"killed {victims[:number + 1]} of {victims}:\n{run.text()}"
                 time.sleep(0.02)

@@ -13,7 +13,7 @@ import time
 from cases_attach import door, knocks
 from cases_checkpoint import manifests, whole
 from daemon import Daemon, command, kill_job, sets
-from launch import BUILD, Run, kill
+from launch import BUILD, Run, kill, patient
 
 CONFIG = "tests/fault/join.yaml"
 SERVER = ["consistency.deadline_s=8"]
@@ -284,7 +284,7 @@ def killed_while_coming(folder, seconds):
             port = door(daemon, strike % 2)
             at_rest = knocks(port)
             victim = job.come(1)
-            until = time.monotonic() + 20
+            until = patient(20)
             while knocks(port) == at_rest and time.monotonic() < until:
                 time.sleep(0.001)
             time.sleep((strike * 7 % 12) * 0.004)  # coming in takes some 10 ms a server

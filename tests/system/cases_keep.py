@@ -14,7 +14,7 @@ import time
 from cases_checkpoint import ckpt, first_checkpoint, finished, floats, manifests, start
 from cases_train import MLP, SOFTMAX
 from daemon import Daemon
-from launch import Run, alive, job, kill
+from launch import Run, alive, job, kill, patient
 from safetensors_reader import read_safetensors
 
 
@@ -40,7 +40,7 @@ def kill_all(run):
     for pid in pids + [run.process.pid]:
         kill(pid, signal.SIGKILL)
     run.finish()
-    until = time.monotonic() + 20
+    until = patient(20)
     while time.monotonic() < until and any(alive(pid) for pid in pids):
         time.sleep(0.02)
 
@@ -51,7 +51,7 @@ def listed(folder):
 
 def let_go(folder, seconds=20):
     """The same when nobody has one of them open any more: of a killed process the last thread holds on for a moment."""
-    until = time.monotonic() + seconds
+    until = patient(seconds)
     rows = listed(folder)
     while any(row["owner"] for row in rows) and time.monotonic() < until:
         time.sleep(0.02)
@@ -61,7 +61,7 @@ def let_go(folder, seconds=20):
 
 def pushing(run, folder, workers, seconds=40):
     """Waits until all of them have pushed something; their files."""
-    until = time.monotonic() + seconds
+    until = patient(seconds)
     while time.monotonic() < until:
         rows = listed(folder)
         if len(rows) == workers and all(row.get("step", 0) > 5 for row in rows):
@@ -174,7 +174,7 @@ def folded(folder, seconds):
         kill(run.ranks()[4], signal.SIGKILL)
         assert run.wait_for("a worker is lost, the job goes on without it", 40), run.text()
         dir_ = os.path.join(folder, "ckpt")
-        until = time.monotonic() + 60
+        until = patient(60)
         while time.monotonic() < until:
             found = manifests(dir_)
             if found and found[max(found)][0]["workers"][2] is None:

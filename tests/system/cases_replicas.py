@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from daemon import Daemon, command
-from launch import BUILD, Run, job, kill
+from launch import BUILD, Run, job, kill, patient
 
 SOFTMAX = "configs/softmax.yaml"
 DEADLINE = 2
@@ -85,7 +85,7 @@ def manifests(folder):
 
 
 def wait_for_manifests(run, folder, count, seconds=40):
-    until = time.monotonic() + seconds
+    until = patient(seconds)
     while len(manifests(folder)) < count:
         assert time.monotonic() < until and run.process.poll() is None, f"{manifests(folder)}\n{run.text()}"
         time.sleep(0.01)

@@ -9,7 +9,7 @@ import signal
 import statistics
 import time
 
-from launch import BUILD, Run, kill
+from launch import BUILD, Run, kill, patient
 
 TCP = ["--mca", "btl", "tcp,self"]
 CONFIG = "configs/bench-resnet50.yaml"
@@ -34,7 +34,7 @@ def dies(servers, workers, victim, number, sets=()):
                          f"{BUILD}/bench_round", CONFIG, *words, f"shapes={shapes}", "warm=0", f"runs={ROUNDS}"], seconds)
         try:
             ranks = run.all_ranks(servers + workers)
-            until = time.monotonic() + 45
+            until = patient(45)
             while rounds(run) < BEFORE:
                 assert time.monotonic() < until and run.process.poll() is None, run.text()
                 time.sleep(0.02)

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import time
 
-from launch import BUILD, Run, environment, kill
+from launch import BUILD, PATIENCE, Run, environment, kill, patient
 
 TERSE = f"{BUILD}/terse"
 
 
 def command(words, seconds=40):
-    return subprocess.run([TERSE] + words, capture_output=True, text=True, timeout=seconds, env=environment(), check=False,
+    return subprocess.run([TERSE] + words, capture_output=True, text=True, timeout=PATIENCE * seconds, env=environment(), check=False,
                           stdin=subprocess.DEVNULL)
 
 
@@ -111,7 +111,7 @@ class Daemon:
         return Run(self.words(workers, overrides, more, uri), seconds)
 
     def wait_until(self, true, seconds, what):
-        until = time.monotonic() + seconds
+        until = patient(seconds)
         while not true():
             assert time.monotonic() < until, f"not within {seconds} s: {what}\n{self.log()}"
             time.sleep(0.05)
@@ -123,7 +123,7 @@ class Daemon:
         left = self.lives()
         for pid in left:
             kill(pid, signal.SIGKILL)
-        until = time.monotonic() + 10
+        until = patient(10)
         while self.lives() and time.monotonic() < until:
             time.sleep(0.05)
 

@@ -8,10 +8,17 @@ import time
 
 BUILD = os.environ.get("BUILD", "build")
 TUNE = ["--tune", "configs/openmpi.conf"]
+# How many times as long as usual everything may take: a sanitizer's build is slow (make system SAN=…).
+PATIENCE = float(os.environ.get("TERSE_TEST_PATIENCE", "1"))
 
 
 class Skipped(Exception):
     """Raised by a case that this machine cannot run; says why."""
+
+
+def patient(seconds):
+    """The moment until which something may take that usually takes so long at most."""
+    return time.monotonic() + PATIENCE * seconds
 
 
 def environment():
@@ -35,7 +42,7 @@ class Run:
 
     def __init__(self, words, seconds, program=("mpirun", *TUNE)):
         self.output = tempfile.TemporaryFile()
-        self.seconds = seconds
+        self.seconds = PATIENCE * seconds
         self.began = time.monotonic()
         self.process = subprocess.Popen([*program, *words], stdin=subprocess.DEVNULL, stdout=self.output,
                                         stderr=subprocess.STDOUT, start_new_session=True, env=environment())
@@ -71,7 +78,7 @@ class Run:
 
     def all_ranks(self, count, seconds=45):
         """The same when there are `count` of them."""
-        until = time.monotonic() + seconds
+        until = patient(seconds)
         while len(found := self.ranks()) < count:
             assert time.monotonic() < until and self.process.poll() is None, f"only ranks {sorted(found)} are there:\n{self.text()}"
             time.sleep(0.02)
@@ -83,7 +90,7 @@ class Run:
 
     def wait_for(self, words, seconds):
         """Waits until the output holds `words`; returns whether it did."""
-        until = time.monotonic() + seconds
+        until = patient(seconds)
         while time.monotonic() < until:
             if words in self.text():
                 return True
