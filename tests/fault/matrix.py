@@ -20,7 +20,7 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
 import cut  # noqa: E402
-from launch import BUILD, Run, Skipped, alive, kill  # noqa: E402
+from launch import BUILD, Run, Skipped, alive, kill, not_with_a_sanitizer  # noqa: E402
 from verdicts import (DEADLINE_S, SERVERS, SLACK_S, START_S, STATES, VICTIMS, WELL, WORKERS, end, job_ends,  # noqa: E402
                       others_go_on, tell, whole_checkpoints, words_of)
 
@@ -184,6 +184,7 @@ def mpirun_struck(number):
 def clock_jumps(folder, state):
     """The wall clock of every process jumps forth and back all the time: no deadline, file or bit depends on it."""
     del state
+    not_with_a_sanitizer()
     want = undisturbed(folder)
     shim = os.path.abspath(f"{BUILD}/clock_jump.so")
     run, _ = launch(folder, "none", 0, 0, ["checkpoint.every_steps=4"], [f"LD_PRELOAD={shim}"])

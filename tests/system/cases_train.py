@@ -8,7 +8,7 @@ import struct
 import subprocess
 import time
 
-from launch import BUILD, Run, environment, job, kill
+from launch import BUILD, Run, environment, job, kill, not_with_a_sanitizer
 from safetensors_reader import read_safetensors
 
 MLP = "configs/fashion-mnist.yaml"
@@ -149,6 +149,7 @@ def quadratic(folder, seconds):
 
 def readme_trainer(folder, seconds):
     """The 40-line trainer of README, compiled against an installed Terse and run."""
+    not_with_a_sanitizer()
     with open("README.md", encoding="utf-8") as file:
         readme = file.read()
     code = readme.split("```c\n", 1)[1].split("```", 1)[0]

@@ -16,6 +16,12 @@ class Skipped(Exception):
     """Raised by a case that this machine cannot run; says why."""
 
 
+def not_with_a_sanitizer():
+    """For cases in which what the compiler's flags of the build did not reach is loaded beside what they did."""
+    if "TERSE_SANITIZER_LOG" in os.environ:
+        raise Skipped("a sanitizer's run-time would not come first")
+
+
 def patient(seconds):
     """The moment until which something may take that usually takes so long at most."""
     return time.monotonic() + PATIENCE * seconds
