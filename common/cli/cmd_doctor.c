@@ -46,6 +46,9 @@ static void check_settings(ts_doctor_report *report, const ts_mpi_findings *foun
     ts_doctor_say(report, little ? TS_DOCTOR_FAIL : TS_DOCTOR_OK, "eager limits", little ?
                   "leave btl_tcp_eager_limit at its default of 65536" : NULL, "TCP %zu bytes, shared memory %zu bytes%s",
                   found->tcp_eager_bytes, found->shared_eager_bytes, little ? ": Open MPI can lock up when a peer dies" : "");
+    bool looks = found->sockets_looked_at;
+    ts_doctor_say(report, looks ? TS_DOCTOR_OK : TS_DOCTOR_WARN, "sockets", looks ? NULL : tune, "mpi_event_tick_rate is %s",
+                  looks ? "set" : "not set: messages over TCP stay small, and slow down when a process has died");
     ts_doctor_say(report, found->shared_memory ? TS_DOCTOR_OK : TS_DOCTOR_WARN, "transport in a host", found->shared_memory ? NULL :
                   "leave vader in --mca btl", found->shared_memory ? "shared memory" : "shared memory is off: TCP, and slower");
 }

@@ -29,6 +29,7 @@ terse_status ts_mpi_examine(uint64_t deadline_us, ts_mpi_findings *out, ts_error
     out->recovery = ts_mpi_recovery_on();
     out->shared_memory = ts_mpi_shared_memory_on();
     out->async_finalize = ts_mpi_setting_on("async_mpi_finalize");
+    out->sockets_looked_at = ts_mpi_sockets_looked_at();
     out->tcp_eager_bytes = ts_mpi_setting_bytes("btl_tcp_eager_limit");
     out->shared_eager_bytes = ts_mpi_setting_bytes("btl_vader_eager_limit");
     ts_mpi_setting_text("btl_tcp_if_include", out->interfaces, sizeof out->interfaces);

@@ -13,7 +13,7 @@ typedef struct {
     int rank, size;
     char host[64];
     bool multiple;               /* MPI_THREAD_MULTIPLE is provided */
-    bool recovery, async_finalize, shared_memory;
+    bool recovery, async_finalize, shared_memory, sockets_looked_at;
     size_t tcp_eager_bytes, shared_eager_bytes; /* 0: not known */
     char interfaces[256];        /* btl_tcp_if_include; "" when not given */
 } ts_mpi_findings;

@@ -33,12 +33,25 @@ def good_job(daemon, folder, seconds, name="good"):
     return hash_of(path)
 
 
+def has_settings_of(tune, pid):
+    """The environment that a server's mpirun gave it has all that the file says (two of it are words of their own there)."""
+    with open(tune, encoding="utf-8") as file:
+        words = file.read().split()
+    with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as file:
+        given = dict(pair.split("=", 1) for pair in file.read().split("\0") if "=" in pair)
+    wanted = {f"OMPI_MCA_{name}": value for name, value in zip(words[1::3], words[2::3])}
+    assert len(wanted) == len(words) // 3 > 3, words
+    differ = {name: (value, given.get(name)) for name, value in wanted.items() if given.get(name) != value}
+    assert not {name for name in differ if not name.endswith(("oversubscribe", "binding_policy"))}, differ
+
+
 def one_after_another(folder, seconds):
     expected = reference(folder, seconds / 3)
     with Daemon(folder, MLP, overrides=SERVER) as daemon:
         tune = os.path.realpath("configs/openmpi.conf")
         assert f"mpirun --tune {tune} --ompi-server file:" in daemon.said and "terse-worker" in daemon.said, daemon.said
         servers = {daemon.server(0), daemon.server(1)}
+        has_settings_of(tune, min(servers))
         for number in range(2):
             assert good_job(daemon, folder, seconds / 3, f"job{number}") == expected, "another result than in one mpirun"
             daemon.wait_until(lambda: not daemon.running(), 10, "the job is gone from the status")
