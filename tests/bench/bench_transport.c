@@ -213,8 +213,8 @@ static ts_buffer *make_frame(size_t bytes) {
 }
 
 static void open_bench(bench *b) {
-    ts_mpi_options options = {.role = TS_ROLE_SERVER, .deadline_us = 20000000, .window_bytes = 64u << 20,
-                              .frame_limit_bytes = 64u << 20};
+    ts_mpi_options options = {.role = TS_ROLE_SERVER, .start_us = 20000000, .deadline_us = 20000000,
+                              .window_bytes = 64u << 20, .frame_limit_bytes = 64u << 20};
     ts_error error = {""};
     if (ts_mpi_transport_create(&options, &b->transport, &error) != TERSE_OK || b->transport->peer_count != 2) {
         fprintf(stderr, "bench_transport: %s\n", error.text[0] ? error.text : "wants 2 ranks");

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The MPI transport alone, over mpirun: floods through shared memory and TCP, deaths in the middle, absent ranks."""
+import json
 import re
 
 from launch import BUILD, Run
@@ -57,6 +58,17 @@ def no_mpi_program(folder, seconds):
     assert "rank 0 of 2" in run.text() and "MPI_Init did not return within 6 s" in run.text(), run.text()
 
 
+def benchmark(through):
+    """The benchmark beside bare MPI does its work; what it measures is no matter of a test."""
+    def case(folder, seconds):
+        del folder
+        run = Run(list(through) + ["-n", "2", f"{BUILD}/bench_transport", "rounds=20", "idle=1"], seconds)
+        run.finish()
+        told = [json.loads(line) for line in run.text().splitlines() if line.startswith("{")]
+        assert {"round_trip_us", "sleepy_us", "stream_gb_s", "idle_cpu"} <= {t["what"] for t in told}, run.text()
+    return case
+
+
 CASES = [
     ("transport floods, shared memory", 60, flood(4, ["frames=100"])),
     ("transport floods, TCP", 60, flood(4, ["frames=60"], TCP)),
@@ -77,4 +89,6 @@ CASES = [
     ("transport, a rank does not join", 30, absent(1, "rank 1 of 3 did not join within 2 s")),
     ("transport, rank 0 does not join", 30, absent(0, "rank 0 did not answer the roll call within 2 s")),
     ("transport, a program without MPI", 30, no_mpi_program),
+    ("transport, the benchmark, shared memory", 60, benchmark([])),
+    ("transport, the benchmark, TCP", 60, benchmark(TCP)),
 ]

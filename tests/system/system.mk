@@ -20,6 +20,6 @@ SYSTEM_ENV  := $(if $(filter asan,$(SAN)),ASAN_OPTIONS=detect_leaks=1:log_path=$
                $(if $(filter tsan,$(SAN)),TSAN_OPTIONS=ignore_noninstrumented_modules=1:$(SAN_OPTIONS)) \
                $(if $(SAN),TERSE_SANITIZER_LOG=$(SAN_LOG) TERSE_TEST_PATIENCE=$(if $(filter tsan,$(SAN)),5,2))
 CASES :=
-system: all $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker $(BUILD)/join_worker $(BUILD)/transport_check $(BUILD)/lend_check $(BUILD)/knock $(BUILD)/bench_round ## system tests alone (SAN=asan or tsan; CASES="join-* keep-*" for some)
+system: all $(BUILD)/fault_worker $(BUILD)/clock_jump.so $(BUILD)/ledger_worker $(BUILD)/join_worker $(BUILD)/transport_check $(BUILD)/lend_check $(BUILD)/knock $(BUILD)/bench_round $(BUILD)/bench_transport ## system tests alone (SAN=asan or tsan; CASES="join-* keep-*" for some)
 	$(SYSTEM_ENV) BUILD=$(BUILD) python3 tests/system/run.py --at-once $(if $(SAN),1,$(CASES_AT_ONCE)) $(CASES)
 .PHONY: system
