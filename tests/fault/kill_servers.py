@@ -69,6 +69,11 @@ def train(folder, plan):
         run.finish()
 
 
+def undisturbed(folder):
+    """The summary of the training in which nobody dies."""
+    return train(folder, [])[2]
+
+
 def trial(folder, seed, want):
     struck, gone, got, text = train(folder, plan_of(seed))
     same = got["parameters_xxh3"] == want["parameters_xxh3"] and got["test_accuracy"] == want["test_accuracy"]
@@ -85,7 +90,7 @@ def main():
     parser.add_argument("--first", type=int, default=1, metavar="SEED")
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="terse-") as folder:
-        want = train(folder, [])[2]
+        want = undisturbed(folder)
     print(f"undisturbed: parameters {want['parameters_xxh3']}, test accuracy {want['test_accuracy']:.4f}", flush=True)
     killed, failed, seed = 0, [], words.first
     while killed < words.kills and len(failed) < 5:
