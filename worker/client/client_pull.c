@@ -50,6 +50,14 @@ void ts_client_drop_arrivals(ts_client *client, ts_client_slice *slice) {
     while (slice->arrivals) drop_at(client, &slice->arrivals);
 }
 
+/* The same packet may have come once more while it was decoded, without the lock. */
+static void drop_known(ts_client *client, ts_client_slice *slice) {
+    while (slice->arrivals && slice->arrivals->version <= slice->version) {
+        if (slice->arrivals->answers > slice->answered) slice->answered = slice->arrivals->answers;
+        drop_at(client, &slice->arrivals);
+    }
+}
+
 /* How far the arrivals reach without a gap. */
 static void update_ready(ts_client_slice *slice) {
     uint64_t ready = slice->version, answers = slice->answered;
@@ -162,6 +170,7 @@ static void catch_up(ts_client *client, uint32_t slice, uint64_t want) {
         if (status == TERSE_OK) {
             state->version = arrival->version;
             if (arrival->answers > state->answered) state->answered = arrival->answers;
+            drop_known(client, state);
         } else if (++client->bad_packets > TS_CLIENT_BAD_PACKETS_MAX || status != TERSE_ECORRUPT) {
             uint32_t tensor = client->contract->slices[slice].tensor;
             ts_client_fail(client, status, "version %" PRIu64 " of %s does not decode: %s",
