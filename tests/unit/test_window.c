@@ -85,23 +85,23 @@ START_TEST(a_plain_window_is_as_agreed_and_stays) {
 }
 END_TEST
 
-/* 12 MB/s: a mebibyte takes 87 ms. */
-START_TEST(a_slow_path_keeps_a_small_window_and_small_messages) {
+static void settles(double megabytes_s, uint64_t delay_us, size_t window, size_t largest) {
     path p;
-    open_path(&p, true, (size_t)64 << 20, 12, 100);
+    open_path(&p, true, (size_t)64 << 20, megabytes_s, delay_us);
     ck_assert_uint_eq(p.send.bytes, TS_WINDOW_FIRST_BYTES);
     run_path(&p, 0, 5000);
-    ck_assert_uint_eq(p.send.bytes, TS_WINDOW_SLOW_BYTES);
-    ck_assert_uint_eq(p.largest, SMALL_BYTES);
+    ck_assert_uint_eq(p.send.bytes, window);
+    ck_assert_uint_eq(p.largest, largest);
+}
+
+/* 12 MB/s: a mebibyte takes 87 ms. */
+START_TEST(a_slow_path_keeps_a_small_window_and_small_messages) {
+    settles(12, 100, TS_WINDOW_SLOW_BYTES, SMALL_BYTES);
 }
 END_TEST
 
 START_TEST(a_quick_path_gets_the_largest_window_and_large_messages) {
-    path p;
-    open_path(&p, true, (size_t)64 << 20, 3000, 20);
-    run_path(&p, 0, 5000);
-    ck_assert_uint_eq(p.send.bytes, TS_WINDOW_QUICK_BYTES);
-    ck_assert_uint_eq(p.largest, LARGE_BYTES);
+    settles(3000, 20, TS_WINDOW_QUICK_BYTES, LARGE_BYTES);
 }
 END_TEST
 
