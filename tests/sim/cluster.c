@@ -35,7 +35,7 @@ void ts_cluster_note_event(cluster *c, const ts_cluster_event *event) {
 
 static void on_receipt(void *context, const ts_receipt *receipt) {
     const listener *from = context;
-    ts_cluster_note_event(from->cluster, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .server = from->server, .receipt = *receipt});
+    ts_cluster_note_event(from->cluster, &(ts_cluster_event){.kind = TS_CLUSTER_RECEIPT, .server = from->member, .receipt = *receipt});
 }
 
 static void note_holdings(cluster *c, uint32_t w) {
@@ -61,8 +61,12 @@ static uint64_t think_us(const cluster *c, uint32_t w) {
     return ts_random_below(&random, (uint32_t)c->spec->think_us[w]);
 }
 
+static void go_on(void *context);
+
 void ts_cluster_start_worker(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
+    c->workers_of[w] = (listener){c, w};
+    if (c->spec->away_us) ts_client_set_lock(me->client, NULL, go_on, &c->workers_of[w]);
     for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
         for (size_t i = 0; i < tensor->n; i++) {
@@ -81,6 +85,23 @@ void ts_cluster_start_worker(cluster *c, uint32_t w) {
 
 static bool chosen(const cluster *c, uint32_t t) { return c->spec->pull_every > 1 && t % 2 == 0; }
 
+/* Pushes the gradient. The event stands before whatever came of the push while that was encoded. */
+static terse_status push(cluster *c, uint32_t w, uint32_t t) {
+    worker *me = &c->workers[w];
+    ts_cluster_event event = {.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t, .local = me->resting ? TS_CLUSTER_REST : me->step};
+    ts_cluster_result *to = c->result;
+    size_t place = to->event_count;
+    ts_cluster_note_event(c, &event);
+    terse_status status = me->resting ? ts_client_push_rest(me->client, t - me->first)
+                                      : ts_client_push(me->client, t - me->first, c->gradient);
+    if (place == to->event_count) return status;
+    to->events[place].step = ts_client_tensor_step(me->client, t - me->first);
+    if (status == TERSE_OK) return status;
+    to->event_count--;
+    memmove(&to->events[place], &to->events[place + 1], (to->event_count - place) * sizeof *to->events);
+    return status;
+}
+
 /* Pushes every tensor of the step that can be pushed now; returns whether all are out. */
 static bool push_step(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
@@ -92,16 +113,12 @@ static bool push_step(cluster *c, uint32_t w) {
         for (size_t i = 0; i < ts_cluster_tensors[t].n; i++) {
             c->gradient[i] = ts_cluster_gradient(t, i, c->result->replica[w][t][i], me->index, me->step);
         }
-        terse_status status = me->resting ? ts_client_push_rest(me->client, t - me->first)
-                                          : ts_client_push(me->client, t - me->first, c->gradient);
+        terse_status status = push(c, w, t);
         if (status == TERSE_EAGAIN) return false;
         if (status != TERSE_OK) {
             ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
             return false;
         }
-        ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_PUSHED, .worker = w, .tensor = t,
-                                                     .local = me->resting ? TS_CLUSTER_REST : me->step,
-                                          .step = ts_client_tensor_step(me->client, t - me->first)});
         me->next_push++;
     }
     me->next_push = 0;
@@ -311,7 +328,7 @@ static void deliver(cluster *c, uint32_t peer) {
     ts_transport *endpoint = ts_sim_endpoint(c->network, peer);
     while (endpoint->ops->poll(endpoint)) continue;
     if (peer < servers) ts_server_flush(c->servers[peer]);
-    else drive(c, w);
+    else if (!c->is_away) drive(c, w);
 }
 
 static void tick(cluster *c) {
@@ -341,6 +358,29 @@ static void run_pools(cluster *c) {
         if (timed_pool_run(&c->pools[s], ts_sim_now_us(c->network)) && !c->dead[s]) ts_server_flush(c->servers[s]);
         c->result->longest_work_us = c->pools[s].longest_us;
     }
+}
+
+uint64_t ts_cluster_away_us(uint64_t seed) {
+    ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 604));
+    return ts_random_below(&random, 2) ? 1 + ts_random_below(&random, 50000) : 0;
+}
+
+/* A worker's thread encodes or decodes without its lock: servers work, and what comes to workers, to this one too, is taken in. */
+static void go_on(void *context) {
+    const listener *from = context;
+    cluster *c = from->cluster;
+    uint32_t peer;
+    if (c->is_away || ts_random_below(&c->away, 2)) return;
+    c->is_away = true;
+    uint64_t until = ts_sim_now_us(c->network) + ts_random_below(&c->away, (uint32_t)c->spec->away_us);
+    for (;;) {
+        bool delivered = ts_sim_step(c->network, next_work(c, until), &peer);
+        run_pools(c);
+        if (delivered) deliver(c, peer);
+        else if (ts_sim_now_us(c->network) >= until) break;
+    }
+    ts_client_tick(c->workers[from->member].client);
+    c->is_away = false;
 }
 
 static void run_until(cluster *c, uint64_t tick_us) {
@@ -408,8 +448,8 @@ static terse_status create_members(cluster *c, ts_error *error) {
         else timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
         ts_executor *executor = c->spec->pool_threads ? &c->pools[s].executor : &ts_executor_inline;
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
-        c->listeners[s] = (listener){c, s};
-        ts_server_set_receipts(c->servers[s], on_receipt, &c->listeners[s]);
+        c->servers_of[s] = (listener){c, s};
+        ts_server_set_receipts(c->servers[s], on_receipt, &c->servers_of[s]);
         if (c->spec->comes_anew) ts_server_set_join_command(c->servers[s], "come");
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
@@ -445,6 +485,7 @@ terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out)
     if (!getenv("TERSE_SIM_LOG")) ts_log_set_level(TS_LOG_NONE); /* deaths are what these runs are about; the result tells them */
     c->spec = spec;
     c->result = out;
+    c->away = ts_random_start(ts_random_key(spec->network.seed, 0, 0, 0, 603));
     terse_status status = ts_cluster_result_create(out, spec->network.workers);
     if (status == TERSE_OK)
         status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &c->config, &error);

@@ -87,6 +87,8 @@ typedef struct {
         void *context;
     } act;
     uint64_t total_steps;             /* that the workers tell the servers; 0: they do not */
+    uint64_t away_us;                 /* while a worker encodes or decodes without its lock the network goes on, for so long
+                                         at most; seeded. 0: it does not */
 } ts_cluster_spec;
 
 /* Whether the worker is to die for good; and whether it is missed for some time. */
@@ -151,6 +153,9 @@ typedef struct {
 /* Initial value of an element, and the gradient a worker computes from its replica at a step. Pure. */
 float ts_cluster_initial(uint32_t tensor, size_t element);
 float ts_cluster_gradient(uint32_t tensor, size_t element, float param, uint32_t worker, uint64_t step);
+
+/* For spec.away_us: 0 with half of the seeds. */
+uint64_t ts_cluster_away_us(uint64_t seed);
 
 /* Runs the spec to its end. Returns TERSE_ENOMEM or TERSE_ECONFIG when it could not be set up. */
 terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;

@@ -3,6 +3,7 @@
 #ifndef TS_SIM_CLUSTER_PARTS_H
 #define TS_SIM_CLUSTER_PARTS_H
 
+#include "common/base/random.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/timed_pool.h"
 #include "worker/client/client.h"
@@ -38,12 +39,14 @@ typedef struct {
 struct cluster;
 typedef struct {
     struct cluster *cluster;
-    uint32_t server;
+    uint32_t member; /* the server, or the worker */
 } listener;
 
 typedef struct cluster {
     const ts_cluster_spec *spec;
-    listener listeners[TS_CLUSTER_WORKERS];
+    listener servers_of[TS_CLUSTER_WORKERS], workers_of[TS_CLUSTER_WORKERS]; /* their callbacks' contexts */
+    ts_random away; /* with spec.away_us */
+    bool is_away;
     ts_config *config;   /* the servers' */
     ts_config *jobs[TS_SIM_JOBS];
     ts_sim_network *network;

@@ -36,6 +36,7 @@ static ts_cluster_spec spec_of(uint64_t seed) {
                             .overrides = plain,
                             .override_count = 2,
                             .limit_us = 900ull * SECOND};
+    spec.away_us = ts_cluster_away_us(seed);
     spec.network.reorder = ts_random_below(&random, 2);
     if (ts_random_below(&random, 2)) {
         spec.network.drop = 0.1 * (double)ts_random_unit(ts_random_u32(&random));

@@ -38,6 +38,7 @@ ts_cluster_spec spec_of(uint64_t seed) {
     for (uint32_t w = 0; w < spec.network.workers; w++) {
         spec.steps[w] = 8 + (uneven ? ts_random_below(&random, 6) : 0);
     }
+    spec.away_us = ts_cluster_away_us(seed);
     return spec;
 }
 

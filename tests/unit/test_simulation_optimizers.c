@@ -22,6 +22,7 @@ static ts_cluster_spec spec_of(uint64_t seed, const char *const *overrides, unsi
                                         .frame_limit_bytes = 1 << 20},
                             .overrides = overrides,
                             .override_count = count,
+                            .away_us = ts_cluster_away_us(seed),
                             .limit_us = 900ull * SECOND};
     for (uint32_t w = 0; w < spec.network.workers; w++) {
         spec.steps[w] = 6 + ts_random_below(&random, 3);

@@ -35,6 +35,7 @@ void ts_client_destroy(ts_client *client); /* NULL is fine */
 
 /*
  * How push and pulled let go of the owner's lock while they encode and decode. Without it they hold on to it.
+ * lock: NULL where there is one thread only: unlock, called at each such moment, does what others would do meanwhile.
  * context: [borrow] until destroy.
  */
 void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context);

@@ -211,7 +211,7 @@ static inline void ts_client_take_back(ts_client *client) { if (client->lock) cl
 /* For work on so many bytes, which may be too few to. Returns whether the lock has to be taken back. */
 static inline bool ts_client_let_go_for(ts_client *client, size_t bytes) {
     client->worked_bytes += bytes;
-    if (client->worked_bytes < TS_CLIENT_LET_GO_BYTES) return false;
+    if (client->lock && client->worked_bytes < TS_CLIENT_LET_GO_BYTES) return false;
     client->worked_bytes = 0;
     ts_client_let_go(client);
     return true;
