@@ -20,6 +20,12 @@ void ts_cluster_note_failure(cluster *c, const char *who, uint32_t index, const 
     snprintf(c->result->message, sizeof c->result->message, "%s %u: %s", who, index, message);
 }
 
+/* A call came to nothing. What has failed, for which there may be a reason, is looked at by drive. */
+static void note_refusal(cluster *c, uint32_t w) {
+    const ts_client *client = c->workers[w].client;
+    if (ts_client_get_state(client) != TS_CLIENT_FAILED) ts_cluster_note_failure(c, "worker", w, ts_client_message(client));
+}
+
 void ts_cluster_note_event(cluster *c, const ts_cluster_event *event) {
     ts_cluster_result *to = c->result;
     if (!c->spec->records) return;
@@ -116,7 +122,7 @@ static bool push_step(cluster *c, uint32_t w) {
         terse_status status = push(c, w, t);
         if (status == TERSE_EAGAIN) return false;
         if (status != TERSE_OK) {
-            ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
+            note_refusal(c, w);
             return false;
         }
         me->next_push++;
@@ -126,7 +132,7 @@ static bool push_step(cluster *c, uint32_t w) {
     me->pushed++;
     for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         if (chosen(c, t) && (me->step + 1) % c->spec->pull_every) continue;
-        if (ts_client_pull(me->client, t - me->first) != TERSE_OK) ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
+        if (ts_client_pull(me->client, t - me->first) != TERSE_OK) note_refusal(c, w);
     }
     ts_client_flush(me->client);
     me->ready_us = 0;
@@ -181,7 +187,7 @@ static bool met(cluster *c, uint32_t w) {
     if (last ? !c->spec->barrier : c->spec->sum_every == 0 || me->step % c->spec->sum_every || me->sums > me->step / c->spec->sum_every)
         return true;
     if (me->sum == 0 && ts_client_reduce(me->client, &term, 1, &me->sum) != TERSE_OK)
-        ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
+        note_refusal(c, w);
     if (!ts_client_reduced(me->client, me->sum, &term, 1)) return false;
     for (uint32_t v = 0; v < c->spec->network.workers; v++) want += v + 1;
     if (term != want && c->spec->sum_every) ts_cluster_note_failure(c, "worker", w, "a sum over all workers is wrong");
@@ -238,7 +244,7 @@ static bool be_done(cluster *c, uint32_t w) {
     for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++) back[s] = ts_client_gives_back(client, s, &step[s]);
     terse_status status = ts_client_done(client);
     if (status == TERSE_EAGAIN) return false;
-    if (status != TERSE_OK) ts_cluster_note_failure(c, "worker", w, "done failed");
+    if (status != TERSE_OK) note_refusal(c, w);
     for (uint32_t s = 0; s < slices && s < SLICES_MOST; s++)
         if (back[s]) ts_cluster_note_event(c, &(ts_cluster_event){.kind = TS_CLUSTER_TAKEN_BACK, .worker = w, .slice = s, .step = step[s]});
     return true;
@@ -268,7 +274,7 @@ static void drive(cluster *c, uint32_t w) {
         note_holdings(c, w);
         for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++)
             if (chosen(c, t) && ts_client_prefetch(me->client, t - me->first, false) != TERSE_OK)
-                ts_cluster_note_failure(c, "worker", w, ts_client_message(me->client));
+                note_refusal(c, w);
     }
     for (;;) {
         note_return(c, w);
