@@ -121,6 +121,7 @@ typedef struct {
     int rank;                 /* in comm */
     MPI_Comm comm;
     bool same_host;
+    bool unpaced;             /* reached over TCP on this host: nothing holds its bytes back any more (common/net/loopback.h) */
     uint8_t credit[8];
     ts_mpi_incoming *first, **last; /* in the order of their messages */
     ts_mpi_incoming *assembling;    /* the one whose chunks are awaited */

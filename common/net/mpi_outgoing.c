@@ -4,6 +4,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/mem.h"
+#include "common/net/loopback.h"
 #include "common/net/mpi_internal.h"
 
 /*
@@ -118,9 +119,17 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
     return sent;
 }
 
+/* Much travels, over a connection that stands by now, and no link is in between. */
+static void unpace(ts_mpi_peer *peer) {
+    if (peer->unpaced || !peer->same_host || !peer->to.paced || peer->to.bytes < TS_WINDOW_SLOW_BYTES) return;
+    peer->unpaced = true;
+    ts_loopback_unpace();
+}
+
 bool ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (!ts_send_window_credit(&peer->to, credited, peer->count > 0, ts_mpi_clock_us())) return false;
+    unpace(peer);
     ts_mpi_push_out(mpi, number);
     return true;
 }
