@@ -20,7 +20,7 @@ import traceback
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
 import cut  # noqa: E402
-from launch import BUILD, Run, Skipped, alive, kill, not_with_a_sanitizer  # noqa: E402
+from launch import BUILD, Run, Skipped, alive, kill, not_with_a_sanitizer, patient, state_of  # noqa: E402
 from verdicts import (DEADLINE_S, SERVERS, SLACK_S, START_S, STATES, VICTIMS, WELL, WORKERS, end, job_ends,  # noqa: E402
                       others_go_on, tell, whole_checkpoints, words_of)
 
@@ -168,6 +168,10 @@ def mpirun_struck(number):
             tell(place, run.process.pid)
             began = time.monotonic()
             if number == signal.SIGSTOP:
+                until = patient(SLACK_S)
+                while state_of(run.process.pid) != "T":
+                    assert time.monotonic() < until, f"mpirun was not stopped:\n{run.text()}"
+                    time.sleep(0.01)
                 time.sleep(DEADLINE_S + 1)
                 kill(run.process.pid, signal.SIGCONT)
             text = end(run, began, ranks)

@@ -35,12 +35,17 @@ def environment():
     return env
 
 
-def alive(pid):
+def state_of(pid):
+    """Linux's letter of a process, as R, S, T for stopped; X when there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+            return file.read().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
+        return "X"
+
+
+def alive(pid):
+    return state_of(pid) not in "ZX"
 
 
 class Run:
