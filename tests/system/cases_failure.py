@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from launch import BUILD, Run, alive, environment, job, kill, patient
+from launch import BUILD, PATIENCE, SANITIZED, Run, alive, environment, job, kill, patient
 
 MLP = "configs/fashion-mnist.yaml"
 SOFTMAX = "configs/softmax.yaml"
@@ -46,9 +46,12 @@ LOST = "a worker is lost, the job goes on without it"
 
 
 def training_with(folder, seconds, workers, sets=()):
-    """Four epochs with a deadline of 2 s, under way; and the summary's place."""
+    """Four epochs with a deadline of 2 s, under way; and the summary's place. Some steps where each takes a second."""
     summary = os.path.join(folder, "summary.json")
-    run = Run(job(2, workers, MLP, ["consistency.deadline_s=2", "training.epochs=4"] + list(sets), ["--summary", summary]), seconds)
+    plan = [f"consistency.deadline_s={2 * PATIENCE}", "training.epochs=4"] + list(sets)
+    if SANITIZED:
+        plan.append("training.max_steps=60")
+    run = Run(job(2, workers, MLP, plan, ["--summary", summary]), seconds)
     assert run.wait_for("step ", 40), run.text()
     return run, summary
 
@@ -62,7 +65,7 @@ def outcome(run, summary, lost):
     with open(summary, encoding="utf-8") as file:
         told = json.load(file)
     assert told["lost_workers"] == lost and told["lost_rounds"] >= 1, f"{told}\n{text}"
-    assert told["test_accuracy"] >= 0.80, told
+    assert SANITIZED or told["test_accuracy"] >= 0.80, told
     assert text.count(LOST) == 2 * lost, text  # each server says it
     return text
 
@@ -93,7 +96,8 @@ def stopped_worker_comes_back(folder, seconds):
     assert code is not None and os.path.exists(summary), f"exit {code}\n{run.text()}"
     with open(summary, encoding="utf-8") as file:
         told = json.load(file)
-    assert told["lost_workers"] == 0 and told["lost_rounds"] >= 2 and told["test_accuracy"] >= 0.80, f"{told}\n{run.text()}"
+    assert told["lost_workers"] == 0 and told["lost_rounds"] >= 2, f"{told}\n{run.text()}"
+    assert SANITIZED or told["test_accuracy"] >= 0.80, f"{told}\n{run.text()}"
     assert run.text().count("a worker is back") == 2, run.text()
 
 
@@ -229,14 +233,13 @@ def worker_told_to_stop(number):
     def case(folder, seconds):
         del folder
         run = Run(job(2, 3, MLP, ["consistency.deadline_s=40"]), seconds)
-        assert run.wait_for("training starts", 30), run.text()
-        time.sleep(0.5)
+        assert run.wait_for("step ", 30), run.text()  # before the first one a signal does what it does to any process
         began = time.monotonic()
         kill(run.ranks()[3], number)
         code = run.finish()
         took = time.monotonic() - began
         text = run.text()
-        assert code is not None and took < 10, f"exit {code} after {took:.0f} s:\n{text}"
+        assert code is not None and took < 10 * PATIENCE, f"exit {code} after {took:.0f} s:\n{text}"
         assert text.count(f"stopped by signal {number}") >= 3, text  # itself, the servers, other workers
     return case
 
@@ -245,8 +248,7 @@ def worker_told_twice(folder, seconds):
     """A loop that does not come to its next step (the other worker stands still) dies of the second signal."""
     del folder
     run = Run(job(1, 2, MLP, ["consistency.deadline_s=40"]), seconds)
-    assert run.wait_for("training starts", 30), run.text()
-    time.sleep(0.5)
+    assert run.wait_for("step ", 30), run.text()
     ranks = run.ranks()
     kill(ranks[2], signal.SIGSTOP)
     time.sleep(0.5)

@@ -13,7 +13,7 @@ import time
 from cases_attach import door, knocks
 from cases_checkpoint import manifests, whole
 from daemon import Daemon, command, kill_job, sets
-from launch import BUILD, Run, kill, patient
+from launch import BUILD, SANITIZED, Run, kill, patient
 
 CONFIG = "tests/fault/join.yaml"
 SERVER = ["consistency.deadline_s=8"]
@@ -360,7 +360,8 @@ def trainer(folder, seconds):
     """terse-worker: the same data's share, the same number of steps; a new one is counted nowhere twice."""
     path = os.path.join(folder, "summary.json")
     keep = tempfile.mkdtemp(prefix="terse-test-", dir="/dev/shm")
-    overrides = ["training.max_steps=450", "training.batch=512", "consistency.deadline_s=8", f"error_feedback.keep={keep}"]
+    steps = 60 if SANITIZED else 450
+    overrides = [f"training.max_steps={steps}", "training.batch=512", "consistency.deadline_s=8", f"error_feedback.keep={keep}"]
     try:
         with Daemon(folder, MLP, overrides=SERVER) as daemon:
             run = daemon.job(seconds, workers=2, overrides=overrides, more=["--summary", path])
@@ -375,8 +376,8 @@ def trainer(folder, seconds):
                 assert one.finish() == 0, f"{one.text()}\n{daemon.log()}"
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-            assert '"lost_workers": 0' in text and '"steps": 450' in text, text
-            assert float(re.search(r'"test_accuracy": ([0-9.]+)', text).group(1)) > 0.8, text
+            assert '"lost_workers": 0' in text and f'"steps": {steps}' in text, text
+            assert SANITIZED or float(re.search(r'"test_accuracy": ([0-9.]+)', text).group(1)) > 0.8, text
     finally:
         shutil.rmtree(keep, ignore_errors=True)
 

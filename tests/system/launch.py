@@ -10,6 +10,7 @@ BUILD = os.environ.get("BUILD", "build")
 TUNE = ["--tune", "configs/openmpi.conf"]
 # How many times as long as usual everything may take: a sanitizer's build is slow (make system SAN=…).
 PATIENCE = float(os.environ.get("TERSE_TEST_PATIENCE", "1"))
+SANITIZED = "TERSE_SANITIZER_LOG" in os.environ
 
 
 class Skipped(Exception):
@@ -18,7 +19,7 @@ class Skipped(Exception):
 
 def not_with_a_sanitizer():
     """For cases in which what the compiler's flags of the build did not reach is loaded beside what they did."""
-    if "TERSE_SANITIZER_LOG" in os.environ:
+    if SANITIZED:
         raise Skipped("a sanitizer's run-time would not come first")
 
 
