@@ -100,6 +100,7 @@ static terse_status push(cluster *c, uint32_t w, uint32_t t) {
     ts_cluster_note_event(c, &event);
     terse_status status = me->resting ? ts_client_push_rest(me->client, t - me->first)
                                       : ts_client_push(me->client, t - me->first, c->gradient);
+    to->torn[w] = to->torn[w] || ts_client_get_state(me->client) == TS_CLIENT_FAILED;
     if (place == to->event_count) return status;
     to->events[place].step = ts_client_tensor_step(me->client, t - me->first);
     if (status == TERSE_OK) return status;
