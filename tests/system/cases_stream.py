@@ -9,11 +9,11 @@ import signal
 import statistics
 import time
 
-from launch import BUILD, Run, kill, patient
+from launch import BUILD, PATIENCE, Run, kill, patient
 
 TCP = ["--mca", "btl", "tcp,self"]
 CONFIG = "configs/bench-resnet50.yaml"
-DENSE = ["push.default=dense", "pull.default=dense", "error_feedback.enabled=false", "consistency.deadline_s=1"]
+DENSE = ["push.default=dense", "pull.default=dense", "error_feedback.enabled=false", f"consistency.deadline_s={PATIENCE}"]
 TENSORS = 16
 ROUNDS = 60
 BEFORE = 12 # rounds: time for the windows to grow
