@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define PACED "bbr" /* and what follows it: bbr2, bbr3 */
-#define UNPACED "reno" /* is part of every kernel, and allowed to everybody */
+#define FROM "bbr" /* and what follows it: bbr2, bbr3 */
+#define TO "reno"  /* is part of every kernel, and by default allowed to everybody */
 #define NAME_CHARS 16 /* TCP_CA_NAME_MAX */
 
 typedef union {
@@ -28,21 +28,21 @@ static bool stays_here(int fd) {
     return here.any.sa_family == AF_INET6 && memcmp(&here.v6.sin6_addr, &there.v6.sin6_addr, sizeof here.v6.sin6_addr) == 0;
 }
 
-static bool unpace(int fd) {
+static bool leave_bbr(int fd) {
     char name[NAME_CHARS] = "";
     socklen_t bytes = sizeof name - 1;
     if (!stays_here(fd) || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0) return false;
-    return strncmp(name, PACED, strlen(PACED)) == 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, UNPACED, strlen(UNPACED)) == 0;
+    return strncmp(name, FROM, strlen(FROM)) == 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, TO, strlen(TO)) == 0;
 }
 
-unsigned ts_loopback_unpace(void) {
+unsigned ts_loopback_leave_bbr(void) {
     unsigned changed = 0;
     DIR *open = opendir("/proc/self/fd");
     if (!open) return 0;
     for (const struct dirent *entry; (entry = readdir(open));) {
         char *end;
         long fd = strtol(entry->d_name, &end, 10);
-        if (end != entry->d_name && *end == '\0') changed += unpace((int)fd);
+        if (end != entry->d_name && *end == '\0') changed += leave_bbr((int)fd);
     }
     closedir(open);
     return changed;

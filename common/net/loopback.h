@@ -7,9 +7,10 @@
 #define TS_NET_LOOPBACK_H
 
 /*
- * Those that stand and are under BBR, whoever made them, are under Reno (RFC 5681) from here on, which sends as soon as there
- * is room. Others stay as they are. Returns how many were changed. Thread: any.
+ * Those that stand and are under BBR, whoever made them, are under Reno (RFC 5681) from here on: Linux goes on pacing them, at
+ * the rate that Reno's window and the time of a round trip allow, which is no limit here. Others stay as they are. Returns how
+ * many were changed. Thread: any.
  */
-unsigned ts_loopback_unpace(void);
+unsigned ts_loopback_leave_bbr(void);
 
 #endif

@@ -61,6 +61,7 @@
 #define TS_MPI_PROBES_PER_POLL 64
 #define TS_MPI_POOL_BYTES ((size_t)32 << 20) /* of frames' memory that is kept for the next ones */
 #define TS_MPI_NEAR_BYTES ((size_t)2 << 20)  /* see ts_transport.near_bytes */
+#define TS_MPI_NEAR_SOCKETS_BYTES ((size_t)16 << 20) /* over TCP: the kernel's copies lie in between, and answers take longer */
 #define TS_MPI_ASIDE_EVERY 1024u   /* polls between two looks at what was set aside */
 #define TS_MPI_EAGER_BYTES (60u << 10) /* paced: a message. The eager limit over TCP is 64 KiB, its header included */
 #define TS_MPI_LARGE_BYTES (2u << 20)  /* paced, on a quick path: a frame of a server's or worker's usual size is one */
@@ -121,7 +122,7 @@ typedef struct {
     int rank;                 /* in comm */
     MPI_Comm comm;
     bool same_host;
-    bool unpaced;             /* reached over TCP on this host: nothing holds its bytes back any more (common/net/loopback.h) */
+    bool left_bbr;            /* reached over TCP on this host: its connection is not under BBR any more (common/net/loopback.h) */
     uint8_t credit[8];
     ts_mpi_incoming *first, **last; /* in the order of their messages */
     ts_mpi_incoming *assembling;    /* the one whose chunks are awaited */

@@ -120,16 +120,16 @@ static bool post_prefix(ts_mpi *mpi, uint32_t number, ts_mpi_outgoing *head) {
 }
 
 /* Much travels, over a connection that stands by now, and no link is in between. */
-static void unpace(ts_mpi_peer *peer) {
-    if (peer->unpaced || !peer->same_host || !peer->to.paced || peer->to.bytes < TS_WINDOW_SLOW_BYTES) return;
-    peer->unpaced = true;
-    ts_loopback_unpace();
+static void leave_bbr(ts_mpi_peer *peer) {
+    if (peer->left_bbr || !peer->same_host || !peer->to.paced || peer->to.bytes < TS_WINDOW_SLOW_BYTES) return;
+    peer->left_bbr = true;
+    ts_loopback_leave_bbr();
 }
 
 bool ts_mpi_take_credit(ts_mpi *mpi, uint32_t number, uint64_t credited) {
     ts_mpi_peer *peer = &mpi->peers[number];
     if (!ts_send_window_credit(&peer->to, credited, peer->count > 0, ts_mpi_clock_us())) return false;
-    unpace(peer);
+    leave_bbr(peer);
     ts_mpi_push_out(mpi, number);
     return true;
 }

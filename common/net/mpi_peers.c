@@ -64,6 +64,7 @@ void ts_mpi_set_peer(ts_mpi *mpi, uint32_t number, const ts_mpi_way *way, const 
     if (!peer->same_host || peer->attached) mpi->base.near_bytes = 0;
     if (peer->same_host) mpi->base.neighbours++;
     set_window(peer, own, entry, way->shares);
+    if (peer->to.paced && mpi->base.near_bytes) mpi->base.near_bytes = TS_MPI_NEAR_SOCKETS_BYTES;
 }
 
 void ts_mpi_set_absent(ts_mpi *mpi, uint32_t server) {

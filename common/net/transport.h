@@ -142,7 +142,7 @@ struct ts_transport {
     ts_dead_set absent;           /* at a worker: servers that were dead when it came; nothing can be sent to them */
     uint32_t workers;             /* at a worker those that its job began with, at a server those of all jobs */
     uint32_t incarnation;         /* at a worker that comes into a running job: which life of its number it is; else 0 */
-    size_t near_bytes;            /* all peers are on this host, and more than this under way would only leave the caches; 0: not so */
+    size_t near_bytes;            /* all peers are on this host, and to have more than this under way gains nothing; 0: not so */
     uint32_t neighbours;          /* peers that share this host, self included, as far as is known; 0: it is not */
     ts_buffer_pool *pool;         /* [borrow] for frames, those that come in and those to be sent; may be NULL */
 };

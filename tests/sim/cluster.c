@@ -71,8 +71,8 @@ static void go_on(void *context);
 
 void ts_cluster_start_worker(cluster *c, uint32_t w) {
     worker *me = &c->workers[w];
-    c->workers_of[w] = (listener){c, w};
-    if (c->spec->away_us) ts_client_set_lock(me->client, NULL, go_on, &c->workers_of[w]);
+    c->worker_contexts[w] = (listener){c, w};
+    if (c->spec->away_us) ts_client_set_lock(me->client, NULL, go_on, &c->worker_contexts[w]);
     for (uint32_t t = me->first; t < TS_CLUSTER_TENSORS; t++) {
         const ts_cluster_tensor *tensor = &ts_cluster_tensors[t];
         for (size_t i = 0; i < tensor->n; i++) {
@@ -278,6 +278,7 @@ static void drive(cluster *c, uint32_t w) {
                 note_refusal(c, w);
     }
     for (;;) {
+        if (ts_client_get_state(me->client) == TS_CLIENT_FAILED) return; /* meanwhile; it is judged next time */
         note_return(c, w);
         if (me->phase != PUSHING) ts_client_cut_due(me->client); /* as a user's thread does that waits */
         if (me->phase == PUSHING && !met(c, w)) return;
@@ -377,16 +378,17 @@ static void go_on(void *context) {
     const listener *from = context;
     cluster *c = from->cluster;
     uint32_t peer;
-    if (c->is_away || ts_random_below(&c->away, 2)) return;
+    if (c->is_away || ts_random_below(&c->away_random, 2)) return;
     c->is_away = true;
-    uint64_t until = ts_sim_now_us(c->network) + ts_random_below(&c->away, (uint32_t)c->spec->away_us);
+    uint64_t until = ts_sim_now_us(c->network) + ts_random_below(&c->away_random, (uint32_t)c->spec->away_us);
     for (;;) {
         bool delivered = ts_sim_step(c->network, next_work(c, until), &peer);
         run_pools(c);
+        c->result->meanwhile += delivered;
         if (delivered) deliver(c, peer);
         else if (ts_sim_now_us(c->network) >= until) break;
     }
-    ts_client_tick(c->workers[from->member].client);
+    if (!ts_cluster_sleeps(c, from->member)) ts_client_tick(c->workers[from->member].client);
     c->is_away = false;
 }
 
@@ -455,8 +457,8 @@ static terse_status create_members(cluster *c, ts_error *error) {
         else timed_pool_start(&c->pools[s], c->spec->pool_threads, c->spec->work_ns_a_byte);
         ts_executor *executor = c->spec->pool_threads ? &c->pools[s].executor : &ts_executor_inline;
         TS_TRY(ts_server_create(c->config, ts_sim_endpoint(c->network, s), executor, &c->servers[s]));
-        c->servers_of[s] = (listener){c, s};
-        ts_server_set_receipts(c->servers[s], on_receipt, &c->servers_of[s]);
+        c->server_contexts[s] = (listener){c, s};
+        ts_server_set_receipts(c->servers[s], on_receipt, &c->server_contexts[s]);
         if (c->spec->comes_anew) ts_server_set_join_command(c->servers[s], "come");
     }
     for (uint32_t w = 0; w < c->spec->network.workers; w++) {
@@ -492,7 +494,7 @@ terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out)
     if (!getenv("TERSE_SIM_LOG")) ts_log_set_level(TS_LOG_NONE); /* deaths are what these runs are about; the result tells them */
     c->spec = spec;
     c->result = out;
-    c->away = ts_random_start(ts_random_key(spec->network.seed, 0, 0, 0, 603));
+    c->away_random = ts_random_start(ts_random_key(spec->network.seed, 0, 0, 0, 603));
     terse_status status = ts_cluster_result_create(out, spec->network.workers);
     if (status == TERSE_OK)
         status = ts_config_load("tests/sim/sim.yaml", spec->overrides, spec->override_count, &c->config, &error);

@@ -130,7 +130,7 @@ typedef struct {
     uint64_t first_return_us; /* when the first did; 0: none has */
     bool absent[TS_CLUSTER_WORKERS]; /* with comes_anew: it was dead at the end, or had come too late */
     bool missed[TS_CLUSTER_WORKERS]; /* was given up, and came back when the others had finished */
-    bool torn[TS_CLUSTER_WORKERS];   /* with away_us: it heard so in the middle of a push, of which its residual has some */
+    bool torn[TS_CLUSTER_WORKERS];   /* with away_us: its client failed within a push, some of which is in its residual */
     bool ended;         /* nobody is running any more, well or not */
     uint64_t took_us;
     char message[1024]; /* of the first that failed, or whom the run still waited for */
@@ -148,6 +148,7 @@ typedef struct {
     ts_cluster_event *events; /* with spec.records */
     size_t event_count, event_room;
     uint64_t returned; /* replay: packets that came too late */
+    uint64_t meanwhile; /* frames that came while a worker was encoding or decoding (spec.away_us) */
     uint64_t lead; /* the most steps that a worker began ahead of what the slowest had pushed */
 } ts_cluster_result;
 

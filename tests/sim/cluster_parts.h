@@ -44,8 +44,8 @@ typedef struct {
 
 typedef struct cluster {
     const ts_cluster_spec *spec;
-    listener servers_of[TS_CLUSTER_WORKERS], workers_of[TS_CLUSTER_WORKERS]; /* their callbacks' contexts */
-    ts_random away; /* with spec.away_us */
+    listener server_contexts[TS_CLUSTER_WORKERS], worker_contexts[TS_CLUSTER_WORKERS]; /* of their callbacks */
+    ts_random away_random; /* with spec.away_us */
     bool is_away;
     ts_config *config;   /* the servers' */
     ts_config *jobs[TS_SIM_JOBS];

@@ -31,6 +31,15 @@ def flood(ranks, words, through=()):
     return case
 
 
+def near(through, mebibytes):
+    """How far a step may be ahead of its answers on one host: what caches hold, or what sockets take."""
+    def case(folder, seconds):
+        del folder
+        text, _ = check(3, ["frames=10"], list(through), seconds)
+        assert re.findall(r" near=(\d+)$", text, re.M) == 3 * [str(mebibytes << 20)], text
+    return case
+
+
 def death(victim, through=()):
     def case(folder, seconds):
         del folder
@@ -72,6 +81,8 @@ def benchmark(through):
 CASES = [
     ("transport floods, shared memory", 60, flood(4, ["frames=100"])),
     ("transport floods, TCP", 60, flood(4, ["frames=60"], TCP)),
+    ("transport, how far ahead", 40, near([], 2)),
+    ("transport, how far ahead, TCP", 40, near(TCP, 16)),
     ("transport, small windows", 60, flood(3, ["frames=60", "window=100000"])),
     ("transport, small windows, TCP", 60, flood(3, ["frames=60", "window=100000"], TCP)),
     ("transport, credits that fall due while one is under way", 60,

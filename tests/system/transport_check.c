@@ -253,10 +253,10 @@ static int run(check *c) {
     ts_transport_counters counters;
     t->ops->counters(t, &counters);
     bool ok = c->wrong == 0 && counters.frames_in == frames && (c->small != (long)t->self || counters.dropped == lost + c->refused);
-    printf("transport_check: rank %u of %u %s frames=%lu bytes=%lu lost=%lu dropped=%lu bells=%d multiple=%d recovery=%d\n",
+    printf("transport_check: rank %u of %u %s frames=%lu bytes=%lu lost=%lu dropped=%lu bells=%d multiple=%d recovery=%d near=%zu\n",
            t->self, t->peer_count, ok ? "ok" : "WRONG", (unsigned long)frames, (unsigned long)bytes, (unsigned long)lost,
            (unsigned long)counters.dropped, ts_mpi_transport_bell_complete(t), ts_mpi_transport_multiple(t),
-           ts_mpi_recovery_on());
+           ts_mpi_recovery_on(), t->near_bytes);
     fflush(stdout);
     ts_mem_free(c->peers);
     ts_mpi_transport_finish(t, 2000000, !bereft, ok ? 0 : 1);

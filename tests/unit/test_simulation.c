@@ -329,6 +329,19 @@ START_TEST(bsp_replays_bit_for_bit_at_uneven_speeds) {
 }
 END_TEST
 
+/* Else nothing that comes at such a moment is tried. */
+START_TEST(the_network_goes_on_while_workers_encode_and_decode) {
+    ts_cluster_spec spec = spec_of(1);
+    for (uint64_t away_us = 0; away_us <= 20000; away_us += 20000) {
+        ts_cluster_result got;
+        spec.away_us = away_us;
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert(got.finished && (got.meanwhile > 0) == (away_us > 0));
+        ts_cluster_result_free(&got);
+    }
+}
+END_TEST
+
 /* ---- rounds in lockstep: the sequential reference ---- */
 
 static void run_seeds(uint64_t first, uint64_t count, const char *const *overrides, unsigned override_count) {
@@ -487,6 +500,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, with_ef21_the_last_estimates_of_the_dead_stay);
     tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
+    tcase_add_test(tests, the_network_goes_on_while_workers_encode_and_decode);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;
 }
