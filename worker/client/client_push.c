@@ -217,6 +217,7 @@ static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint
     ts_buffer *frame;
     uint8_t *packet = NULL;
     keep_near(client);
+    uint32_t peer = server->peer;
     terse_status status = ts_client_lend(client, t, slice, bytes, &frame);
     if (status == TERSE_OK) packet = (uint8_t *)(uintptr_t)frame->outside; /* only read */
     if (status == TERSE_EUNSUPPORTED) status = write_alone(client, t, i, slice, bytes, &frame, &packet);
@@ -233,6 +234,10 @@ static terse_status encode_alone(ts_client *client, uint32_t t, uint32_t i, uint
     client->unanswered_bytes += bytes;
     client->sends_large = true;
     client->counters.push_payload_bytes += bytes;
+    if (server->peer != peer) { /* its server has died meanwhile: the frame's head is not for the one that stands in */
+        ts_client_send_packets(client, server, &client->contract->slices[slice].local, 1);
+        return TERSE_OK;
+    }
     ts_client_send(client, server, ts_buffer_ref(frame));
     ts_client_asked(client, server, 0);
     return TERSE_OK;
