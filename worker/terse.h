@@ -165,7 +165,9 @@ TERSE_API terse_status terse_wait(terse *client, terse_handle handle) TERSE_NODI
 
 /*
  * A whole step: pushes gradients[t] for every tensor t, pulls every tensor, waits.
- * gradients: [borrow] as many pointers as tensors; what they point to stays as it is until this returns.
+ * gradients: [borrow] as many pointers as tensors; what they point to stays as it is until this returns; after EPEER,
+ * ETIMEDOUT and other ends of the job they stay mapped until terse_close, since what a dead server does not read any more
+ * may still be on its way to it.
  */
 TERSE_API terse_status terse_step(terse *client, const float *const *gradients) TERSE_NODISCARD;
 

@@ -89,6 +89,8 @@ typedef struct {
     uint64_t total_steps;             /* that the workers tell the servers; 0: they do not */
     uint64_t away_us;                 /* while a worker encodes or decodes without its lock the network goes on, for so long
                                          at most; seeded. 0: it does not */
+    bool large;                       /* packets go the way of large ones, as in a terse_step: lent, or alone in a frame, and not
+                                         far ahead of their answers */
 } ts_cluster_spec;
 
 /* Whether the worker is to die for good; and whether it is missed for some time. */
@@ -148,6 +150,8 @@ typedef struct {
     ts_cluster_event *events; /* with spec.records */
     size_t event_count, event_room;
     uint64_t returned; /* replay: packets that came too late */
+    uint64_t lent;      /* gradients that were sent from where they lay (spec.large) */
+    uint64_t alone;     /* workers that had packets in frames of their own (spec.large) */
     uint64_t meanwhile; /* frames that came while a worker was encoding or decoding (spec.away_us) */
     uint64_t lead; /* the most steps that a worker began ahead of what the slowest had pushed */
 } ts_cluster_result;
@@ -156,8 +160,8 @@ typedef struct {
 float ts_cluster_initial(uint32_t tensor, size_t element);
 float ts_cluster_gradient(uint32_t tensor, size_t element, float param, uint32_t worker, uint64_t step);
 
-/* For spec.away_us: 0 with half of the seeds. */
-uint64_t ts_cluster_away_us(uint64_t seed);
+/* Sets away_us and large, each with half of the seeds, of which half have both. */
+void ts_cluster_vary(ts_cluster_spec *spec, uint64_t seed);
 
 /* Runs the spec to its end. Returns TERSE_ENOMEM or TERSE_ECONFIG when it could not be set up. */
 terse_status ts_cluster_run(const ts_cluster_spec *spec, ts_cluster_result *out) TERSE_NODISCARD;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A simulated cluster's own state, shared by cluster.c, which drives it, and cluster_faults.c, which disturbs it. */
+/* A simulated cluster's own state, shared by cluster.c, which drives it, cluster_worker.c and cluster_faults.c, which disturbs it. */
 #ifndef TS_SIM_CLUSTER_PARTS_H
 #define TS_SIM_CLUSTER_PARTS_H
 
@@ -34,6 +34,7 @@ typedef struct {
     uint32_t returns;  /* that were noticed */
     bool resting;      /* it pushes what is left of its residual */
     bool asked;
+    float gradient[TS_CLUSTER_TENSORS][510];
 } worker;
 
 struct cluster;
@@ -47,6 +48,7 @@ typedef struct cluster {
     listener server_contexts[TS_CLUSTER_WORKERS], worker_contexts[TS_CLUSTER_WORKERS]; /* of their callbacks */
     ts_random away_random; /* with spec.away_us */
     bool is_away;
+    uint64_t next_tick_us; /* everybody's */
     ts_config *config;   /* the servers' */
     ts_config *jobs[TS_SIM_JOBS];
     ts_sim_network *network;
@@ -58,13 +60,19 @@ typedef struct cluster {
     bool dead[TS_CLUSTER_WORKERS]; /* servers */
     worker workers[TS_CLUSTER_WORKERS];
     ts_cluster_result *result;
-    float gradient[510];
 } cluster;
 
 /* cluster.c */
 void ts_cluster_note_failure(cluster *c, const char *who, uint32_t index, const char *message);
 void ts_cluster_note_event(cluster *c, const ts_cluster_event *event);
+/* For a client that lets go of its lock, and for one that waits for news; context: the worker's listener. */
+void ts_cluster_go_on(void *context);
+void ts_cluster_pause(void *context);
+
+/* cluster_worker.c */
 void ts_cluster_start_worker(cluster *c, uint32_t w);
+/* As far as it comes without waiting. */
+void ts_cluster_drive(cluster *c, uint32_t w);
 
 /* cluster_faults.c */
 /* Workers whose time has come, to die or to be there again. */

@@ -253,6 +253,63 @@ START_TEST(a_packet_that_comes_again_while_it_is_decoded_is_in_nobodys_way) {
 }
 END_TEST
 
+typedef struct {
+    stage *stage;
+    unsigned at, left; /* when the lock is let go of, counted from 0 */
+} death;
+
+/* Server 1 says that server 0 is dead. */
+static void say_dead(void *context) {
+    death *d = context;
+    uint32_t dead = 0;
+    Terse__Heartbeat beat = TERSE__HEARTBEAT__INIT;
+    beat.replicas = 1;
+    beat.dead = &dead;
+    beat.n_dead = 1;
+    if (d->left++ == d->at) say_header(d->stage, 1, TERSE__HEADER__BODY_HEARTBEAT, &beat);
+}
+
+/* One push, during which its server dies. Both servers have a slice 0: whose it is only the head says. */
+static void push_past_a_death(terse_status (*push)(ts_client *client, uint32_t tensor, const float *gradient), unsigned at) {
+    stage s;
+    enum { N = 32768 }; /* large: encoded without the lock, into the frame that it travels in */
+    float *w = calloc(2 * N, sizeof *w), *g = malloc(N * sizeof *g), *sum = calloc(N, sizeof *sum);
+    ck_assert(w && g && sum);
+    for (size_t i = 0; i < N; i++) g[i] = (float)(i % 1000) + 1;
+    open_stage(&s, 2, 1, 0, (const char *[]){"error_feedback.enabled=false", NULL});
+    declare(&s, "a", N, w);
+    declare(&s, "b", N, w + N);
+    attach(&s);
+    const ts_contract *contract = ts_client_contract(s.client);
+    uint32_t t = contract->slices[0].server == 0 ? 0 : 1;
+    ck_assert_uint_eq(contract->slices[t].server, 0);
+    ck_assert_uint_eq(contract->slices[0].local, contract->slices[1].local);
+    death news = {.stage = &s, .at = at};
+    ts_client_set_lock(s.client, no_more, say_dead, &news);
+    ck_assert_ok(push(s.client, t, g));
+    ts_client_set_lock(s.client, NULL, NULL, NULL);
+    ck_assert_uint_gt(news.left, at);
+    run_stage(&s, 1);
+    ck_assert_uint_eq(heard(&s, 0, TERSE__HEADER__BODY_PUSH, NULL), 0);
+    ck_assert_uint_eq(heard(&s, 1, TERSE__HEADER__BODY_PUSH, NULL), 1);
+    const ts_frame *pushed = last_heard(&s, 1, TERSE__HEADER__BODY_PUSH);
+    ck_assert_uint_eq(pushed->header->part, 1); /* server 0's */
+    add_push(&s, pushed, t, sum);
+    ck_assert_mem_eq(sum, g, N * sizeof *g);
+    close_stage(&s);
+    free(w);
+    free(g);
+    free(sum);
+}
+
+START_TEST(a_large_packet_whose_server_dies_while_it_is_encoded_names_it_to_its_stand_in) {
+    for (unsigned at = 0; at < 2; at++) { /* for the tensor, and for its slice */
+        push_past_a_death(ts_client_push, at);
+        push_past_a_death(ts_client_push_lent, at);
+    }
+}
+END_TEST
+
 START_TEST(without_optimizer_the_average_replaces) {
     stage s;
     enum { N = 8 };
@@ -423,6 +480,7 @@ TCase *test_client(void) {
     tcase_add_test(tests, pushes_are_repeated_until_answered_and_pulls_until_served);
     tcase_add_test(tests, versions_are_applied_in_order_and_once);
     tcase_add_test(tests, a_packet_that_comes_again_while_it_is_decoded_is_in_nobodys_way);
+    tcase_add_test(tests, a_large_packet_whose_server_dies_while_it_is_encoded_names_it_to_its_stand_in);
     tcase_add_test(tests, without_optimizer_the_average_replaces);
     tcase_add_test(tests, small_tensors_share_a_frame_and_large_ones_do_not_wait);
     tcase_add_test(tests, clipping_scales_by_the_norm_of_the_whole_step);

@@ -381,6 +381,56 @@ START_TEST(fetch_and_stats_gather_from_all_servers) {
 }
 END_TEST
 
+static void say_stats(stage *s, uint64_t hash_of_slice_0) {
+    Terse__Stats answer = TERSE__STATS__INIT;
+    Terse__SliceHash hash = TERSE__SLICE_HASH__INIT, *hashes[1] = {&hash};
+    hash.xxh3 = hash_of_slice_0;
+    answer.n_hashes = 1;
+    answer.hashes = hashes;
+    say_header(s, 0, TERSE__HEADER__BODY_STATS, &answer);
+}
+
+/* A call that has its answer while the worker comes back ends when it is in: until then parameters are written. */
+START_TEST(what_was_asked_for_is_there_when_the_worker_is_back) {
+    stage s;
+    float w[3] = {0}, out[3] = {0}, truth[3] = {7, 8, 9};
+    uint64_t next = 0;
+    terse_stats stats;
+    open_stage(&s, 1, 2, 0, NULL);
+    declare(&s, "w", 3, w);
+    attach(&s);
+    ck_assert_ok(ts_client_fetch(s.client, 0, out));
+    ck_assert_ok(ts_client_request_stats(s.client));
+    Terse__Abort given_up = TERSE__ABORT__INIT;
+    given_up.status = TERSE_ESTALE;
+    given_up.incarnation = 1;
+    given_up.reason = (char *)"silent";
+    say_header(&s, 0, TERSE__HEADER__BODY_ABORT, &given_up);
+    say_data(&s, 0, 0, true, true, 0, truth, sizeof truth);
+    say_stats(&s, 100);
+    ck_assert(!ts_client_fetched(s.client, 0));
+    ck_assert(!ts_client_stats(s.client, &stats));
+    ck_assert_int_eq(ts_client_get_state(s.client), TS_CLIENT_ATTACHING);
+    run_stage(&s, 1);
+    ck_assert_uint_eq(last_heard(&s, 0, TERSE__HEADER__BODY_HELLO)->header->hello->incarnation, 2);
+    Terse__Welcome welcome = TERSE__WELCOME__INIT;
+    Terse__Joined joined = TERSE__JOINED__INIT;
+    joined.incarnation = 2;
+    joined.n_next = 1;
+    joined.next = &next;
+    welcome.joined = &joined;
+    say_header(&s, 0, TERSE__HEADER__BODY_WELCOME, &welcome);
+    ck_assert(!ts_client_fetched(s.client, 0));
+    say_data(&s, 0, 0, true, false, 0, truth, sizeof truth);
+    ck_assert_int_eq(ts_client_get_state(s.client), TS_CLIENT_TRAINING);
+    ck_assert(ts_client_fetched(s.client, 0));
+    ck_assert(ts_client_stats(s.client, &stats));
+    ck_assert_mem_eq(out, truth, sizeof truth);
+    ck_assert_mem_eq(w, truth, sizeof truth);
+    close_stage(&s);
+}
+END_TEST
+
 START_TEST(leaving_waits_for_both_kinds_of_answer) {
     stage s;
     float w[3] = {0};
@@ -448,6 +498,7 @@ TCase *test_client_life(void) {
     tcase_add_test(tests, damaged_and_foreign_frames_change_nothing);
     tcase_add_test(tests, sums_come_back_by_sequence);
     tcase_add_test(tests, fetch_and_stats_gather_from_all_servers);
+    tcase_add_test(tests, what_was_asked_for_is_there_when_the_worker_is_back);
     tcase_add_test(tests, leaving_waits_for_both_kinds_of_answer);
     tcase_add_test(tests, memory_may_run_out_anywhere_before_training);
     return tests;

@@ -36,7 +36,7 @@ static ts_cluster_spec empty_spec(uint64_t seed) {
                                         .delay_max_us = 10 + ts_random_below(&random, 100000),
                                         .frame_limit_bytes = 1 << 20},
                             .limit_us = 900ull * SECOND};
-    spec.away_us = ts_cluster_away_us(seed);
+    ts_cluster_vary(&spec, seed);
     spec.network.reorder = ts_random_below(&random, 2);
     if (ts_random_below(&random, 2)) {
         spec.network.drop = 0.1 * (double)ts_random_unit(ts_random_u32(&random));

@@ -83,7 +83,7 @@ static ts_cluster_spec spec_of(uint64_t seed) {
         spec.pool_threads = 1 + ts_random_below(&random, 4);
         spec.work_most_us = 1 + ts_random_below(&random, 200000);
     }
-    spec.away_us = ts_cluster_away_us(seed);
+    ts_cluster_vary(&spec, seed);
     for (uint32_t w = 0; w < spec.network.workers; w++) {
         spec.steps[w] = STEPS;
         spec.think_us[w] = ts_random_below(&random, 300000);
@@ -435,7 +435,7 @@ START_TEST(a_part_that_nobody_has_any_more_is_not_waited_for) {
         ts_cluster_spec spec = spec_of(seed);
         ts_cluster_result calm, got;
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 77));
-        spec.away_us = 0; /* the deaths come at moments that were chosen */
+        spec.away_us = spec.large = 0; /* the deaths come at moments that were chosen */
         spec.network.servers = 3;
         spec.pool_threads = 1;
         spec.work_most_us = 400000;

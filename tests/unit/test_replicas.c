@@ -36,7 +36,7 @@ static ts_cluster_spec spec_of(uint64_t seed) {
                             .overrides = plain,
                             .override_count = 2,
                             .limit_us = 900ull * SECOND};
-    spec.away_us = ts_cluster_away_us(seed);
+    ts_cluster_vary(&spec, seed);
     spec.network.reorder = ts_random_below(&random, 2);
     if (ts_random_below(&random, 2)) {
         spec.network.drop = 0.1 * (double)ts_random_unit(ts_random_u32(&random));
@@ -160,6 +160,22 @@ START_TEST(other_pipelines_and_optimizers_survive_as_well) {
     run_seeds(15000, 20, adam, 3);
     run_seeds(16000, 20, ef21, 2);
     run_seeds(17000, 20, none, 3);
+}
+END_TEST
+
+/* The servers decide at once, and what they say comes to workers in the middle of a push. */
+START_TEST(a_death_becomes_known_while_packets_are_encoded) {
+    const char *dense[] = {plain[0], plain[1], "push.default=dense", "push.rules=[]", "error_feedback.momentum_correction=0"};
+    uint64_t first = 50000, count = 100;
+    if (getenv("TERSE_SIM_SEED")) first = strtoull(getenv("TERSE_SIM_SEED"), NULL, 10), count = 1;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        ts_cluster_spec spec = spec_of(seed);
+        spec.overrides = dense;
+        spec.override_count = 5;
+        spec.tells = spec.large = true;
+        spec.away_us = 100000;
+        (void)survives(seed, &spec, true);
+    }
 }
 END_TEST
 
@@ -349,6 +365,7 @@ TCase *test_replicas(void) {
     TCase *tests = tcase_create("replicas");
     tcase_set_timeout(tests, SECONDS_MOST * fmax(1, (double)seeds_wanted() / SEEDS));
     tcase_add_test(tests, a_server_dies_and_not_a_bit_changes);
+    tcase_add_test(tests, a_death_becomes_known_while_packets_are_encoded);
     tcase_add_test(tests, every_packet_is_used_exactly_once);
     tcase_add_test(tests, a_worker_and_a_server_die);
     tcase_add_test(tests, a_stand_in_that_comes_to_other_values_is_found_out);

@@ -69,7 +69,7 @@ static ts_cluster_spec spec_of(uint64_t seed, uint32_t servers, uint32_t workers
     ts_cluster_spec spec = {.network = {.seed = seed, .servers = servers, .workers = workers, .delay_min_us = 10,
                                         .delay_max_us = 30000, .frame_limit_bytes = 1 << 20},
                             .limit_us = 900ull * SECOND};
-    spec.away_us = ts_cluster_away_us(seed);
+    ts_cluster_vary(&spec, seed);
     for (uint32_t w = 0; w < workers; w++) spec.steps[w] = STEPS;
     return spec;
 }

@@ -38,7 +38,7 @@ ts_cluster_spec spec_of(uint64_t seed) {
     for (uint32_t w = 0; w < spec.network.workers; w++) {
         spec.steps[w] = 8 + (uneven ? ts_random_below(&random, 6) : 0);
     }
-    spec.away_us = ts_cluster_away_us(seed);
+    ts_cluster_vary(&spec, seed);
     return spec;
 }
 
@@ -342,6 +342,24 @@ START_TEST(the_network_goes_on_while_workers_encode_and_decode) {
 }
 END_TEST
 
+/* Of packets that go the way of large ones some are lent where nothing keeps a residual, and all have frames of their own. */
+START_TEST(clusters_send_packets_the_way_of_large_ones) {
+    const char *plain[] = {"error_feedback.enabled=false", "push.default=dense", "push.rules=[]"};
+    for (unsigned i = 0; i < 4; i++) {
+        ts_cluster_spec spec = spec_of(1);
+        ts_cluster_result got;
+        spec.large = i % 2;
+        spec.overrides = i < 2 ? plain : NULL;
+        spec.override_count = i < 2 ? 3 : 0;
+        ck_assert_ok(ts_cluster_run(&spec, &got));
+        ck_assert_msg(got.finished, "%s", got.message);
+        ck_assert((got.lent > 0) == (i == 1));
+        ck_assert_uint_eq(got.alone, spec.large ? spec.network.workers : 0); /* the biases', else */
+        ts_cluster_result_free(&got);
+    }
+}
+END_TEST
+
 /* ---- rounds in lockstep: the sequential reference ---- */
 
 static void run_seeds(uint64_t first, uint64_t count, const char *const *overrides, unsigned override_count) {
@@ -432,8 +450,9 @@ START_TEST(clusters_with_other_feedback_give_the_reference_bits) {
 END_TEST
 
 START_TEST(clusters_without_feedback_give_the_reference_bits) {
-    const char *overrides[] = {"error_feedback.enabled=false"};
+    const char *overrides[] = {"error_feedback.enabled=false", "push.default=dense", "push.rules=[]"};
     run_seeds(3000, 40, overrides, 1);
+    run_seeds(3100, 20, overrides, 3);
 }
 END_TEST
 
@@ -501,6 +520,7 @@ TCase *test_simulation(void) {
     tcase_add_test(tests, partitions_that_heal_in_time_change_nothing);
     tcase_add_test(tests, bsp_replays_bit_for_bit_at_uneven_speeds);
     tcase_add_test(tests, the_network_goes_on_while_workers_encode_and_decode);
+    tcase_add_test(tests, clusters_send_packets_the_way_of_large_ones);
     tcase_add_test(tests, a_dead_member_is_named_and_everybody_ends_in_time);
     return tests;
 }

@@ -22,8 +22,8 @@ static ts_cluster_spec spec_of(uint64_t seed, const char *const *overrides, unsi
                                         .frame_limit_bytes = 1 << 20},
                             .overrides = overrides,
                             .override_count = count,
-                            .away_us = ts_cluster_away_us(seed),
                             .limit_us = 900ull * SECOND};
+    ts_cluster_vary(&spec, seed);
     for (uint32_t w = 0; w < spec.network.workers; w++) {
         spec.steps[w] = 6 + ts_random_below(&random, 3);
         spec.samples[w] = seed % 3 ? 1 + ts_random_below(&random, 100) : 32;

@@ -46,6 +46,8 @@ terse_status ts_client_create(const ts_config *config, ts_transport *transport, 
     client->job = transport->peers[transport->self].job;
     client->incarnation = transport->incarnation ? transport->incarnation : 1;
     client->deadline_us = (uint64_t)(config->consistency.deadline_s * 1e6);
+    client->alone_bytes = TS_CLIENT_ALONE_BYTES;
+    client->ahead_bytes = TS_CLIENT_AHEAD_BYTES;
     terse_status status = find_servers(client);
     if (status == TERSE_OK) status = ts_config_contract(config, &client->contract);
     if (status == TERSE_OK) status = ts_scratch_create(&client->scratch);
@@ -96,6 +98,8 @@ void ts_client_set_pause(ts_client *client, void (*pause)(void *context), void *
     client->pause = pause;
     client->pause_context = context;
 }
+
+void ts_client_set_large(ts_client *client, size_t bytes) { client->alone_bytes = client->ahead_bytes = bytes; }
 
 void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*unlock)(void *context), void *context) {
     client->lock = lock;

@@ -44,6 +44,8 @@ void ts_client_set_lock(ts_client *client, void (*lock)(void *context), void (*u
  * news, a millisecond or so, with the lock held on entry and return. Without it everything is encoded at once.
  */
 void ts_client_set_pause(ts_client *client, void (*pause)(void *context), void *context);
+/* Packets of so many bytes and more go the way of large ones, and so much that came is worth decoding within a step: for tests. */
+void ts_client_set_large(ts_client *client, size_t bytes);
 
 /*
  * A tensor of the model, before start. shape: ndim extents, copied as the name is. tensor: [out] its number, or NULL.
@@ -74,8 +76,9 @@ terse_status ts_client_push_sparse(ts_client *client, uint32_t tensor, const uin
 /*
  * The same, and gradient stays as it is until ts_client_recall; a large one may then travel from where it lies. Whoever lends
  * asks when the step is over whether some of what was lent is still needed (has_lent); then lets the transport go on as long
- * as it has some of it (lent_under_way), unless the client has FAILED, since whoever receives may read it from here; and
- * then has copies taken of the rest (recall), while nobody moves bytes. It returns TERSE_OK or the failure.
+ * as it has some of it (lent_under_way), since whoever receives may read it from here; and then has copies taken of the
+ * rest (recall), while nobody moves bytes. It returns TERSE_OK or the failure. A client that has FAILED may never see the
+ * last of it leave: it waits a moment only, and what the transport still has is read until it is closed.
  */
 terse_status ts_client_push_lent(ts_client *client, uint32_t tensor, const float *gradient) TERSE_NODISCARD;
 bool ts_client_has_lent(ts_client *client);
@@ -127,7 +130,7 @@ bool ts_client_reduced(ts_client *client, uint64_t sequence, double *values, siz
  * Returns TERSE_OK; TERSE_ENOTFOUND, TERSE_ESTATE (under way already): refused; or the failure.
  */
 terse_status ts_client_fetch(ts_client *client, uint32_t tensor, float *out) TERSE_NODISCARD;
-bool ts_client_fetched(const ts_client *client, uint32_t tensor);
+bool ts_client_fetched(ts_client *client, uint32_t tensor);
 /* Asks all servers. Returns TERSE_OK, TERSE_ESTATE (before start), or the failure. */
 terse_status ts_client_request_stats(ts_client *client) TERSE_NODISCARD;
 struct terse_stats;

@@ -105,9 +105,9 @@ static terse_status reserve(ts_client *client) {
     return c->entries ? TERSE_OK : TERSE_ENOMEM;
 }
 
-static ts_ckpt_identity own_identity(const ts_client *client, uint64_t serial, uint64_t version) {
+static ts_ckpt_identity own_identity(const ts_client *client) {
     const ts_client_checkpoint *c = &client->checkpoint;
-    ts_ckpt_identity is = {.serial = serial, .version = version, .worker = true, .index = client->worker,
+    ts_ckpt_identity is = {.serial = c->serial, .version = c->version, .worker = true, .index = client->worker,
                            .count = client->transport->workers};
     memcpy(is.run, c->run, sizeof is.run);
     memcpy(is.epoch, c->epoch, sizeof is.epoch);
@@ -117,16 +117,15 @@ static ts_ckpt_identity own_identity(const ts_client *client, uint64_t serial, u
 
 static terse_status open_part(ts_client *client, ts_error *error) {
     ts_client_checkpoint *c = &client->checkpoint;
-    ts_ckpt_identity is = own_identity(client, c->serial, c->version);
     char file[TS_CKPT_NAME_CHARS], *path = NULL;
-    TS_TRY(ts_ckpt_writer_create(&is, &c->writer));
+    TS_TRY(ts_ckpt_writer_create(&c->is, &c->writer));
     static const ts_dtype order[] = {TS_DTYPE_U64, TS_DTYPE_F32, TS_DTYPE_BF16};
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) TS_TRY(add_entries(client, order[i]));
     TS_TRY(ts_ckpt_path(c->dir, c->folder, NULL, &path));
     terse_status status = ts_ckpt_make_folder(path, error);
     ts_mem_free(path);
     TS_TRY(status);
-    ts_ckpt_part_file(true, is.index, is.count, file);
+    ts_ckpt_part_file(true, c->is.index, c->is.count, file);
     TS_TRY(ts_ckpt_path(c->dir, c->folder, file, &path));
     status = ts_ckpt_writer_open(c->writer, path, error);
     ts_mem_free(path);
@@ -155,14 +154,13 @@ static void settle(ts_client *client, terse_status status, const ts_error *error
 }
 
 /* Old parts of this worker's own, where server 0 does not see its disk. */
-static void prune(const ts_client *client, uint64_t keep_from) {
-    const ts_client_checkpoint *c = &client->checkpoint;
+static void prune(const ts_client_checkpoint *c) {
     ts_ckpt_found *list = NULL;
     size_t count = 0;
     char file[TS_CKPT_NAME_CHARS];
-    ts_ckpt_part_file(true, client->worker, client->transport->workers, file);
+    ts_ckpt_part_file(true, c->is.index, c->is.count, file);
     if (ts_ckpt_scan(c->dir, &list, &count, NULL) != TERSE_OK) return;
-    for (size_t i = 0; i < count && list[i].serial < keep_from; i++) ts_ckpt_remove_of_run(c->dir, list[i].name, file, c->run);
+    for (size_t i = 0; i < count && list[i].serial < c->prune_from; i++) ts_ckpt_remove_of_run(c->dir, list[i].name, file, c->is.run);
     ts_mem_free(list);
 }
 
@@ -172,9 +170,8 @@ static void *close_part(void *argument) {
     ts_client_checkpoint *c = &client->checkpoint;
     ts_error error = {""};
     ts_ckpt_part part = {0};
-    uint64_t keep_from = c->keep_from;
     terse_status status = ts_ckpt_writer_finish(c->writer, &part, &error);
-    if (keep_from > 0) prune(client, keep_from);
+    if (c->prune_from > 0) prune(c);
     ts_client_take_back(client);
     c->part = part;
     settle(client, status, &error);
@@ -218,6 +215,7 @@ void ts_client_cut(struct ts_client *client, uint32_t t) {
     ts_error error = {""};
     terse_status status = TERSE_OK;
     c->state = TS_PART_OPEN; /* from here on no other plan comes between */
+    if (first) c->is = own_identity(client);
     ts_client_let_go(client);
     if (first) status = begin_part(client, &error);
     if (status == TERSE_OK) status = put_tensor(client, t, &error);
@@ -231,6 +229,7 @@ void ts_client_cut(struct ts_client *client, uint32_t t) {
     }
     if (!last) return;
     c->state = TS_PART_CLOSING;
+    c->prune_from = c->keep_from;
     ts_client_let_go(client);
     begin_close(client);
     ts_client_take_back(client);

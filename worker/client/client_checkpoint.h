@@ -35,6 +35,7 @@ typedef struct {
     ts_part_state state;
     uint64_t serial, version;
     char folder[TS_CKPT_NAME_CHARS];
+    ts_ckpt_identity is;       /* what is written; read without the lock, as are writer to uncut and prune_from */
     ts_ckpt_writer *writer;
     uint32_t *entries;         /* [own] numbers of the file's entries, tensor by tensor */
     size_t *first_entry;       /* [own] a tensor: where its numbers begin */
@@ -49,6 +50,7 @@ typedef struct {
     char stop_reason[64];
     uint64_t wish_us;          /* when it is said again */
     uint64_t keep_from;        /* older parts of the run are to go */
+    uint64_t prune_from;       /* the same, for the thread that closes */
     bool joinable;             /* there is, or was, a thread that closes */
     pthread_t thread;
     bool committed;            /* some checkpoint is known to be complete: */

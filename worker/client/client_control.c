@@ -19,6 +19,12 @@ static terse_status check_attached(ts_client *client, const char *call) {
     return TERSE_OK;
 }
 
+/* Whether the answer to a call that only asks may be used: who comes back meanwhile is in no call before it is in. */
+static bool is_in(ts_client *client) {
+    (void)ts_client_comes_back(client);
+    return client->state != TS_CLIENT_ATTACHING;
+}
+
 /* ---- sums over workers: server 0 adds ---- */
 
 terse_status ts_client_reduce(ts_client *client, const double *values, size_t count, uint64_t *sequence) {
@@ -67,8 +73,7 @@ void ts_client_on_reduced(ts_client *client, ts_client_server *server, const Ter
 void ts_client_set_sums(ts_client *client, uint64_t count) { client->reduce.sequence = count; }
 
 bool ts_client_reduced(ts_client *client, uint64_t sequence, double *values, size_t count) {
-    (void)ts_client_comes_back(client);
-    if (client->state == TS_CLIENT_ATTACHING) return false;
+    if (!is_in(client)) return false;
     if (!client->reduce.answered || sequence != client->reduce.sequence || count != client->reduce.count) return false;
     if (count) memcpy(values, client->reduce.values, count * sizeof *values);
     return true;
@@ -132,8 +137,8 @@ void ts_client_on_params(ts_client *client, ts_client_server *server, uint32_t s
     ts_client_progress(client, server, fetches_left(client, server) ? 0 : TS_REQUEST_FETCH);
 }
 
-bool ts_client_fetched(const ts_client *client, uint32_t tensor) {
-    return tensor < client->contract->tensor_count && !client->tensors[tensor].unfetched;
+bool ts_client_fetched(ts_client *client, uint32_t tensor) {
+    return is_in(client) && tensor < client->contract->tensor_count && !client->tensors[tensor].unfetched;
 }
 
 /* ---- statistics ---- */
@@ -177,7 +182,7 @@ static uint64_t parameters_hash(const ts_client *client) {
 }
 
 bool ts_client_stats(ts_client *client, struct terse_stats *stats) {
-    if (!client->slice_hash) return false;
+    if (!is_in(client) || !client->slice_hash) return false;
     terse_stats sum = {0};
     for (uint32_t s = 0; s < client->server_count; s++) {
         const ts_client_server *server = &client->servers[s];

@@ -162,6 +162,7 @@ struct ts_client {
     ts_client_checkpoint checkpoint;
     uint32_t ahead;         /* in a step: its first so many tensors may be decoded as they come; 0: not in a step */
     size_t unanswered_bytes; /* of large packets */
+    size_t alone_bytes, ahead_bytes; /* TS_CLIENT_ALONE_BYTES, TS_CLIENT_AHEAD_BYTES; tests have smaller ones */
     bool impatient;         /* nothing came for long enough: this step goes on without waiting */
     bool large;             /* the parameters are more than caches keep until they are read */
     bool sends_large;       /* has sent a packet in a frame of its own */

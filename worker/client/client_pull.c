@@ -255,7 +255,7 @@ void ts_client_decode_arrived(ts_client *client) {
 void ts_client_step_reaches(ts_client *client, uint32_t tensors) {
     client->ahead = tensors;
     if (tensors <= 1) client->impatient = false;
-    if (client->undecoded_bytes >= TS_CLIENT_AHEAD_BYTES) ts_client_decode_arrived(client);
+    if (client->undecoded_bytes >= client->ahead_bytes) ts_client_decode_arrived(client);
 }
 
 terse_status ts_client_pull(ts_client *client, uint32_t t) {

@@ -175,7 +175,7 @@ static void keep_near(ts_client *client) {
     uint64_t since = ts_client_now(client);
     size_t left = client->unanswered_bytes;
     if (!client->ahead || !client->transport->near_bytes || !client->pause) return;
-    if (client->undecoded_bytes >= TS_CLIENT_AHEAD_BYTES) ts_client_decode_arrived(client);
+    if (client->undecoded_bytes >= client->ahead_bytes) ts_client_decode_arrived(client);
     while (client->unanswered_bytes >= client->transport->near_bytes && !client->impatient &&
            client->state != TS_CLIENT_FAILED) {
         client->pause(client->pause_context);
@@ -250,7 +250,7 @@ static terse_status encode_slices(ts_client *client, uint32_t t) {
     terse_status status = TERSE_OK;
     for (uint32_t i = 0; i < declared->slices && status == TERSE_OK; i++) {
         size_t bound = ts_encoder_bound(tensor->encoder, client->scratch, i);
-        bool alone = fixed && bound >= TS_CLIENT_ALONE_BYTES;
+        bool alone = fixed && bound >= client->alone_bytes;
         status = (alone ? encode_alone : fixed ? encode_in_place : encode_slice)(client, t, i, declared->first_slice + i, bound);
     }
     return status;
@@ -474,7 +474,7 @@ terse_status ts_client_check_wait(ts_client *client, uint32_t t, uint64_t versio
 
 static void answer(ts_client *client, uint32_t slice, ts_slot_state state) {
     ts_outbox_slot *slot = &client->outbox.slots[slice];
-    if (slot->state == TS_SLOT_SENT && slot->frame && slot->len >= TS_CLIENT_ALONE_BYTES) client->unanswered_bytes -= slot->len;
+    if (slot->state == TS_SLOT_SENT && slot->frame && slot->len >= client->alone_bytes) client->unanswered_bytes -= slot->len;
     if (slot->state == TS_SLOT_SENT) client->tensors[client->contract->slices[slice].tensor].unanswered--;
     slot->state = state;
     /* Its frame can be had again at once; an estimate may still be to follow what it says. */

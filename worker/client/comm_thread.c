@@ -310,8 +310,10 @@ void ts_comm_thread_stop(ts_comm_thread *comm) {
     pthread_join(comm->thread, NULL);
     comm->started = false;
     uv_loop_close(&comm->loop);
-    deliver_mail(comm); /* what was queued last; from here on the caller owns the transport */
+    pthread_mutex_lock(&comm->driver); /* the thread that closes a checkpoint may look in once more */
+    deliver_mail(comm);                /* what was queued last; from here on the caller owns the transport */
     comm->options.transport->handler = (ts_transport_handler){0};
+    pthread_mutex_unlock(&comm->driver);
 }
 
 void ts_comm_thread_destroy(ts_comm_thread *comm) {

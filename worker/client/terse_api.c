@@ -12,6 +12,7 @@
 #define POLL_TICK_US 10000u
 #define NAP_MIN_NS 20000L
 #define NAP_MAX_NS 1000000L
+#define LAST_WORDS_US 1000000u /* after a failure: what a server reads that lives is gone by then */
 
 /* handle = (step + 1) << 25 | tensor << 1 | kind */
 enum { HANDLE_PUSH = 0, HANDLE_PULL = 1 };
@@ -232,7 +233,11 @@ static bool all_pulled(terse *client, void *argument) { return ts_client_pulled_
 /* The step is over, and its gradients are the user's again. */
 static terse_status recall(terse *client, terse_status status) {
     if (!ts_client_has_lent(client->client)) return status;
-    while (ts_client_lent_under_way(client->client) && ts_client_get_state(client->client) != TS_CLIENT_FAILED) {
+    uint64_t failed_us = 0;
+    while (ts_client_lent_under_way(client->client)) {
+        bool failed = ts_client_get_state(client->client) == TS_CLIENT_FAILED;
+        if (failed && !failed_us) failed_us = now_us(client);
+        if (failed && now_us(client) - failed_us > LAST_WORDS_US) break;
         pthread_mutex_unlock(&client->mutex);
         bool moved = client->comm && ts_comm_thread_poll(client->comm);
         if (!moved) nanosleep(&(struct timespec){.tv_nsec = NAP_MIN_NS}, NULL);
