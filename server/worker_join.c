@@ -471,7 +471,7 @@ terse_status ts_join_hello(struct ts_job *part, uint32_t worker, const Terse__He
     ts_member *member = &job->members.members[worker];
     const ts_join *join = &job->join;
     bool here = member->incarnation == hello->incarnation; /* and so welcome, when all servers have agreed */
-    if (here && part->part > 0) member->unsure = false;     /* for only who was told so asks there */
+    if (here && hello->told) member->unsure = false;        /* by a leading server that knew it of all */
     if (here && !member->unsure && !member->wants_in && !(join->active && join->worker == worker)) {
         ts_session_welcome_back(part, worker);
         return TERSE_OK;

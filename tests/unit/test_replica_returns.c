@@ -150,7 +150,10 @@ END_TEST
 START_TEST(who_was_cut_off_comes_back_whoever_leads) { run_trouble(42000000, seed_count(SEEDS), CUT_OFF, NULL); }
 END_TEST
 
-START_TEST(who_was_killed_goes_on_from_what_it_kept_whoever_leads) { run_trouble(43000000, seed_count(SEEDS), KILLED, NULL); }
+START_TEST(who_was_killed_goes_on_from_what_it_kept_whoever_leads) {
+    run_trouble(43000000, seed_count(SEEDS), KILLED, NULL);
+    run_trouble(43001091, 1, KILLED, NULL); /* server 0 dies when it has told some, and the worker asks server 1, too */
+}
 END_TEST
 
 START_TEST(other_processes_take_the_places_of_the_killed_whoever_leads) { run_trouble(44000000, seed_count(SEEDS), REPLACED, NULL); }

@@ -120,6 +120,7 @@ void ts_client_send_hello(ts_client *client, ts_client_server *server) {
     hello.version = (char *)TS_VERSION;
     hello.host = host;
     hello.pid = (uint32_t)getpid();
+    hello.told = client->return_told;
     if (client->secret) {
         hello.nonce.data = client->nonce;
         hello.nonce.len = TS_NONCE_BYTES;
