@@ -178,10 +178,13 @@ def killed_at_any_instant(folder, seconds):
     want = whole(folder, MLP, 2, 2, [], seconds)
     chance = random.Random(7)
     ended = None
-    for _ in range(8):
+    for attempt in range(8):
         run, summary = start(folder, MLP, 2, 2, SLOW, seconds)
         run.wait_for("training starts", 30)
-        until = time.monotonic() + 0.2 + 0.6 * chance.random()  # the whole run takes over a second on a fast machine
+        until = patient(0.2 + 0.6 * chance.random())  # the whole run takes over a second on a fast machine
+        if attempt == 0:
+            first_checkpoint(run, os.path.join(folder, "ckpt"))
+            until = time.monotonic()  # so that the last run goes on from one on a slow machine, too
         while time.monotonic() < until and run.process.poll() is None:
             time.sleep(0.01)
         if run.process.poll() is not None:
