@@ -29,10 +29,18 @@ terse_status ts_checkpoint_lead_reserve(struct ts_job *job) {
     return lead->answers && lead->parts ? TERSE_OK : TERSE_ENOMEM;
 }
 
+static bool leads_to(const ts_job *job, uint32_t worker, uint64_t version) {
+    return job->members.members[worker].state != TS_MEMBER_GONE && ts_membership_expects(&job->members, worker, version - 1);
+}
+
 /* Whether the cut waits for a worker's part: it owes the push that leads to it. */
-static bool wanted(const ts_job *job, uint32_t worker) {
-    return job->members.members[worker].state != TS_MEMBER_GONE &&
-           ts_membership_expects(&job->members, worker, job->checkpoint.version - 1);
+static bool wanted(const ts_job *job, uint32_t worker) { return leads_to(job, worker, job->checkpoint.version); }
+
+/* Nobody will bring the slices to the version. */
+static bool out_of_reach(const ts_job *job, uint64_t version) {
+    for (uint32_t w = 0; w < job->members.count; w++)
+        if (leads_to(job, w, version)) return false;
+    return ts_checkpoint_position(job) < version;
 }
 
 void ts_checkpoint_say_all(struct ts_job *job, Terse__Checkpoint__Kind kind, uint64_t keep_from, bool unanswered) {
@@ -136,10 +144,18 @@ static void plan_anew(ts_job *job) {
     if (!ts_checkpoint_cutting(c)) ts_checkpoint_drop(job);
 }
 
+/* Some slices are through with the last step, and the others will be: then there is a checkpoint to be had. */
+static bool is_in_the_last_step(const ts_job *job, uint64_t now) {
+    uint64_t total = job->contract->total_steps;
+    return total > 0 && now == total && ts_checkpoint_position(job) < total && job->checkpoint.lead.planned_version < total &&
+           !out_of_reach(job, total);
+}
+
 static void plan(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     uint64_t now = ts_checkpoint_furthest(job), version = choose_version(job, now);
     if (version == 0 && c->lead.requested) {
+        if (is_in_the_last_step(job, now)) return;
         c->lead.requested = false;
         if (c->lead.stop) stop(job, "the training is at its end");
         return;
@@ -189,18 +205,11 @@ static uint32_t first_orphan(const ts_job *job) {
     return part;
 }
 
-/* Nobody will bring the slices to the cut. */
-static bool out_of_reach(const ts_job *job) {
-    for (uint32_t w = 0; w < job->members.count; w++)
-        if (wanted(job, w)) return false;
-    return ts_checkpoint_position(job) < job->checkpoint.version;
-}
-
 static void follow(ts_job *job) {
     ts_checkpoint *c = &job->checkpoint;
     uint64_t now_us = ts_server_now(job->server);
     char missing[160] = "", reason[256];
-    if (out_of_reach(job)) {
+    if (out_of_reach(job, c->version)) {
         abandon(job, c->lead.stop ? "the training ended before" : NULL);
         return;
     }

@@ -388,6 +388,10 @@ END_TEST
 START_TEST(who_is_done_waits_for_who_leads_then) { (void)stop_at_the_end(70035); }
 END_TEST
 
+/* Where the last step was over for some slices and not for others when another server took the lead. */
+START_TEST(the_last_step_is_waited_for_when_some_slices_are_through) { (void)stop_at_the_end(68671); }
+END_TEST
+
 /* Where the folder's lock was. */
 static void spoil_the_lock(void *context) {
     char command[192];
@@ -577,6 +581,7 @@ TCase *test_replica_checkpoints(void) {
     tcase_add_test(tests, who_asks_for_the_end_gets_it_whoever_leads);
     tcase_add_test(tests, who_is_told_to_stop_at_the_end_leaves_the_last_checkpoint);
     tcase_add_test(tests, who_is_done_waits_for_who_leads_then);
+    tcase_add_test(tests, the_last_step_is_waited_for_when_some_slices_are_through);
     tcase_add_test(tests, a_part_that_nobody_has_any_more_is_not_waited_for);
     tcase_add_test(tests, no_manifest_is_written_without_the_servers_parts);
     tcase_add_test(tests, checkpoints_hold_workers_that_have_come_back);
