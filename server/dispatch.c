@@ -86,10 +86,11 @@ static void answer_silent(ts_job *job, uint32_t peer, const Terse__Header *heade
     }
 }
 
-/* A frame for a job that has ended: whoever still talks may have missed why. */
+/* A frame for a job that has ended: whoever still talks may have missed why. Where only this server has, the others say it. */
 static void from_late(ts_job *job, uint32_t peer, const ts_frame *frame) {
     ts_server *server = job->server;
     const Terse__Header *header = frame->header;
+    if (server->watch.is_dead) return;
     if (header->body_case == TERSE__HEADER__BODY_LOST) ts_loss_late(job, peer, header->lost);
     bool again = ts_server_now(server) - server->links[peer].last_abort_us >= ABORT_PAUSE_US;
     if (job->state == TS_JOB_FINISHED) {

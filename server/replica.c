@@ -277,6 +277,7 @@ static void say_alive_to_all(ts_server *server) {
 
 /* The others have gone on without this server: it ends, and only it. */
 static void end_alone(ts_server *server, const char *who) {
+    server->watch.is_dead = true;
     ts_server_give_up(server, TERSE_ESTALE, "%s says that server %u is dead, and the others have gone on without it", who, server->index);
 }
 

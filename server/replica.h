@@ -65,6 +65,7 @@ typedef struct {
     uint64_t epoch;      /* server 0's number of this start; 0: not heard of yet */
     bool epoch_held;     /* server 0: who would lead next has heard of it */
     uint32_t dead_count;
+    bool is_dead;              /* this server, as the others say */
     uint64_t said_us;    /* when ALIVE was last said */
     uint64_t last_dead_us;
 } ts_replica_watch;

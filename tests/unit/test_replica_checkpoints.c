@@ -219,8 +219,10 @@ END_TEST
 
 /* It wakes up in the middle of what it was doing, when the others have gone on: whatever is complete then is whole. */
 START_TEST(a_stopped_server_wakes_up_and_spoils_no_checkpoint) {
-    range seeds = seeds_of(61000, SEEDS / 2);
-    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
+    range seeds = seeds_of(61000, SEEDS / 2 + 1);
+    for (uint64_t i = 0; i < seeds.count; i++) {
+        /* At last one in which a worker speaks to it before it has heard of that death. */
+        uint64_t seed = i + 1 == seeds.count && seeds.count > 1 ? 66552 : seeds.first + i;
         ts_cluster_spec spec = spec_of(seed);
         ts_cluster_result calm, got;
         ts_random random = ts_random_start(ts_random_key(seed, 0, 0, 0, 72));
